@@ -1,0 +1,128 @@
+"""FedMLS: Palenzuela, Dadras, Yurtsever, Löfstedt, "Provable Reduction in Communication Rounds for
+Non-Smooth Convex Federated Learning" (IEEE MLSP 2025), Algorithm 1.
+
+It is MOPES (:mod:`fedmls.mopes`) on the product space, where the costly projection is the averaging of
+the clients' models, i.e. communication. An ε-optimal model takes O(1/ε) rounds and O(1/ε²) local steps,
+whatever the clients' data look like.
+
+One vector down, one up; the server needs only the mean of the uploads. With the paper's 1/n replaced by
+client weights w_i everything is as in the norm Σ w_i ‖x_i‖², and only the mean changes.
+
+y_{k+1} does not depend on the uploads of round k. With ``paired=True`` the server therefore sends y_k and
+y_{k+1} together: two rounds in one exchange, the same iterates to the last bit.
+"""
+
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from fedmls.checks import hyperparameters, one_of, positive
+from fedmls.schedules import (
+    Power,
+    check_schedule,
+    prox_average,
+    prox_steps,
+    schedule,
+    steps_in_round,
+)
+from fedmls.types import Array, Local
+
+
+class Server(NamedTuple):
+    """When round k begins: x_{k-1}, y_k, z_k (all x0 before round 1)."""
+
+    x: Array
+    y: Array
+    z: Array
+
+
+class Client(NamedTuple):
+    """When round k begins: x^i_{k-1} and z^i_k; y^i_k follows from them."""
+
+    x: Array
+    z: Array
+
+
+class Down(NamedTuple):
+    y: Array
+
+
+class Up(NamedTuple):
+    y: Array
+
+
+def gamma(k: int) -> float:
+    return 2 / (k + 1)
+
+
+@hyperparameters
+class FedMLS:
+    """λ_k = lam0/k and T_k = ⌈T0 k⌉ (the paper's Remark), or constant ``lam`` and ``T`` (its Corollary).
+
+    radius: keep clients (every step) and server (every round) in the ball ‖x‖ <= radius around 0.
+    paired: two rounds per exchange.
+    output: "average" is x_k, which the theorem is about; "last" is z, better in practice, unproved.
+    """
+
+    name: ClassVar[str] = "fedmls"
+    lam0: float = 1.0
+    T0: float = 1.0
+    lam: float | Power | None = None
+    T: float | Power | None = None
+    radius: float | None = None
+    paired: bool = False
+    output: str = "average"
+
+    def __post_init__(self) -> None:
+        positive("lam0", self.lam0)
+        positive("T0", self.T0)
+        check_schedule("lam", self.lam)
+        check_schedule("T", self.T)
+        if self.radius is not None:
+            positive("radius", self.radius)
+        one_of("output", self.output, ("average", "last"))
+
+    @property
+    def rounds_per_exchange(self) -> int:
+        return 2 if self.paired else 1
+
+    def init(self, x0: Array, n: int) -> tuple[Server, Client]:
+        return Server(x0, x0, x0), Client(x0, x0)
+
+    def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
+        # The y left behind is y_{k+1}, so that a paired exchange can ask for it at once;
+        # server_round computes it again from what it then knows.
+        return server._replace(y=self._average(k, server)[1]), Down(server.y)
+
+    def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
+        lam = schedule(self.lam, Power(self.lam0, -1))(k)
+        T = steps_in_round(schedule(self.T, Power(self.T0, 1)), k)
+        x, z = client
+        y = (1 - gamma(k)) * x + gamma(k) * z
+        v = z - k / 4 * (y - down.y)
+        z, u_tilde = local.descend(
+            z,
+            prox_steps(T),
+            scale=lam * k / (4 * local.n),
+            pull=1.0,
+            center=v,
+            average=prox_average(T),
+            radius=self.radius,
+        )
+        x = (1 - gamma(k)) * x + gamma(k) * u_tilde
+        return Client(x, z), Up((1 - gamma(k + 1)) * x + gamma(k + 1) * z)
+
+    def server_round(self, k: int, server: Server, up: Up) -> Server:
+        x, y = self._average(k, server)
+        z = server.z - (k + 1) / 4 * (y - up.y)
+        if self.radius is not None:
+            z = z * (self.radius / max(float(z @ z) ** 0.5, self.radius))
+        return Server(x, y, z)
+
+    def model(self, server: Server) -> Array:
+        return server.x if self.output == "average" else server.z
+
+    def _average(self, k: int, server: Server) -> tuple[Array, Array]:
+        """x_k and y_{k+1}."""
+        x = (1 - gamma(k)) * server.x + gamma(k) * server.z
+        return x, (1 - gamma(k + 1)) * x + gamma(k + 1) * server.z

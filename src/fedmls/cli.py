@@ -1,0 +1,109 @@
+"""The command line: parses, calls, prints."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Federated learning of convex models with few communication rounds.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from fedmls import __version__
+
+        typer.echo(f"fedmls {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def reproduce(
+    rounds: Annotated[int, typer.Option(help="Rounds of every run.")] = 1000,
+    seeds: Annotated[int, typer.Option(help="How many seeds: each has its own k-means clients and batches.")] = 20,
+    full: Annotated[bool, typer.Option("--full", help="The released code's 10,000 rounds (hours).")] = False,
+    holdout: Annotated[
+        float, typer.Option(help="Keep this share of the rows for testing, anew for each seed (released code: 0.2).")
+    ] = 0.0,
+    out: Annotated[Path | None, typer.Option(help="Results folder.  [default: results/paper…]")] = None,
+    jobs: Annotated[int, typer.Option(help="Runs at a time; -1 is one per core.")] = -1,
+) -> None:
+    """The experiment of the FedMLS paper: four methods on an SVM split over ten clients.
+
+    Finished runs are kept in the results folder: after Ctrl-C, start again to go on.
+    """
+    from fedmls.experiments import paper
+
+    rounds = 10_000 if full else rounds
+    name = f"paper-{rounds}-rounds" + (f"-holdout-{holdout:g}" if holdout else "")
+    folder = out or Path("results") / name
+    runs = len(paper.series()) * seeds
+    _say(f"{runs} runs of {rounds} rounds ({len(paper.series())} curves, {seeds} seeds) into {folder}")
+    done = paper.reproduce(folder, rounds, seeds, holdout, jobs)
+    _print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, mean ± spread over seeds")
+    _say(*paper.reading(done))
+    _say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
+
+
+@app.command("list")
+def list_() -> None:
+    """Algorithms, losses and data sets that are there."""
+    from fedmls import ALGORITHMS, LOSSES
+    from fedmls.datasets import DATASETS
+
+    for title, entries in (("Algorithms", ALGORITHMS), ("Losses", LOSSES), ("Data sets", DATASETS)):
+        _say(f"{title}: {', '.join(entries)}")
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+def _print_table(summary: Any, title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedmls.experiments.results import cells
+
+    header, *rows = cells(summary)
+    shown = Table(title=title, title_justify="left")
+    for i, name in enumerate(header):
+        shown.add_column(name, justify="left" if i < 3 else "right")
+    for row in rows:
+        shown.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    console.print(shown)
+
+
+def main() -> None:
+    """Errors are one line; Ctrl-C says what is kept."""
+    try:
+        app()
+    except KeyboardInterrupt as stop:
+        typer.echo(str(stop) or "stopped", err=True)
+        sys.exit(130)
+    except (ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

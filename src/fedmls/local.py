@@ -1,0 +1,229 @@
+"""What clients may ask of their own data (:class:`fedmls.types.Local`), for rows and for functions.
+
+``stacked`` serves several clients at once, with arrays of shape (n, d), as in a simulation; otherwise one
+client with arrays of shape (d,).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmls import descent
+from fedmls.types import Array
+
+if TYPE_CHECKING:
+    from fedmls.problem import OracleProblem, Problem
+
+EMPTY = np.empty(0)
+FOREVER = 2**62
+
+
+class BaseLocal(ABC):
+    """Which clients these are, which round it is, and the work counted so far."""
+
+    def __init__(self, ids: Any, dimension: int, n: int, weights: Array, seed: int, stacked: bool) -> None:
+        self.ids = np.asarray(ids, dtype=np.int64)
+        self.n = n
+        self.dimension = dimension
+        self.stacked = stacked
+        self.weight = self._out(weights[:, None])
+        self.seed = np.uint64(seed)
+        self.steps = np.zeros(len(self.ids), dtype=np.int64)
+        self.subgradients = 0
+        self.k = self.calls = 0
+
+    def begin(self, k: int) -> None:
+        """Round k begins: its random numbers depend on seed, round, client and call alone."""
+        self.k, self.calls = k, 0
+
+    @abstractmethod
+    def descend(
+        self,
+        u: Array,
+        steps: Array,
+        *,
+        scale: float = 1.0,
+        pull: float = 0.0,
+        center: Array | None = None,
+        shift: Array | None = None,
+        average: Array | None = None,
+        radius: float | None = None,
+        count: Any = None,
+    ) -> tuple[Array, Array]: ...
+
+    @abstractmethod
+    def subgradient(self, x: Array, where: Any = True) -> Array: ...
+
+    @abstractmethod
+    def value(self, x: Array) -> Array: ...
+
+    def run_length(self, q: float | Sequence[float]) -> Any:
+        each = np.broadcast_to(np.asarray(q, dtype=float), self.n)[self.ids]
+        uniform = np.array([self._generator(i).random() for i in self.ids])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lengths = np.floor(np.log1p(-uniform) / np.log(each))
+        lengths = np.where(each >= 1, FOREVER, np.where(each <= 0, 0, lengths))
+        self.calls += 1
+        return self._out(np.minimum(lengths, FOREVER).astype(np.int64)[:, None])
+
+    def _generator(self, client: int) -> np.random.Generator:
+        key = descent.stream(self.seed, self.k, client, self.calls)
+        return np.random.Generator(np.random.Philox(key=int(key)))
+
+    def _counts(self, count: Any, longest: int) -> Any:
+        """Steps per client, and the books kept."""
+        counts = np.full(len(self.ids), longest, dtype=np.int64)
+        if count is not None:
+            counts = np.minimum(counts, np.ravel(count))
+        self.steps += counts
+        self.subgradients += int(counts.sum())
+        return counts
+
+    def _rows(self, x: Array) -> Array:
+        """x with one contiguous row per client."""
+        if x.shape == (len(self.ids), self.dimension) and x.flags.c_contiguous:
+            return x
+        return np.ascontiguousarray(np.broadcast_to(x, (len(self.ids), self.dimension)), dtype=float)
+
+    def _out(self, x: Any) -> Any:
+        return x if self.stacked else x[0]
+
+
+class RowsLocal(BaseLocal):
+    """Rows of a linear model, by the compiled loop.
+
+    Clients ``ids`` of the problem; or, with ``of`` = (i, n, w_i), its only client as client i of n clients
+    elsewhere.
+    """
+
+    def __init__(
+        self,
+        problem: "Problem",
+        seed: int,
+        batch: float,
+        ids: Any,
+        of: tuple[int, int, float] | None = None,
+    ) -> None:
+        if of is None:
+            super().__init__(ids, problem.dimension, problem.n, problem.weights[ids], seed, stacked=True)
+        else:
+            i, n, weight = of
+            super().__init__([i], problem.dimension, n, np.array([weight]), seed, stacked=False)
+        self.problem = problem
+        self.blocks = np.asarray(ids, dtype=np.int64)
+        self.sizes = np.maximum(1, np.ceil(batch * problem.rows_per_client - 1e-9)).astype(np.int64)
+        self.zeros = np.zeros((len(self.ids), self.dimension))
+
+    def descend(
+        self,
+        u: Array,
+        steps: Array,
+        *,
+        scale: float = 1.0,
+        pull: float = 0.0,
+        center: Array | None = None,
+        shift: Array | None = None,
+        average: Array | None = None,
+        radius: float | None = None,
+        count: Any = None,
+    ) -> tuple[Array, Array]:
+        p = self.problem
+        last, averaged = descent.descend_rows(
+            p.X,
+            p.y,
+            p.row_weights,
+            p.offsets,
+            self.blocks,
+            self.sizes,
+            p.loss.code,
+            p.loss.parameter,
+            p.l2,
+            p.l1,
+            p.penalised,
+            self._rows(u),
+            steps,
+            self._counts(count, len(steps)),
+            float(scale),
+            float(pull),
+            self.zeros if center is None else self._rows(center),
+            self.zeros if shift is None else self._rows(shift),
+            EMPTY if average is None else average,
+            np.inf if radius is None else float(radius),
+            self.ids,
+            self.seed,
+            self.k,
+            self.calls,
+        )
+        self.calls += 1
+        return self._out(last), self._out(averaged)
+
+    def subgradient(self, x: Array, where: Any = True) -> Array:
+        asked = np.broadcast_to(np.ravel(where), len(self.ids))
+        out = np.zeros((len(self.ids), self.dimension))
+        if asked.any():
+            out[asked] = self.problem.client_subgradients(self._rows(x)[asked], self.blocks[asked])
+            self.subgradients += int(asked.sum())
+        return np.asarray(self._out(out))
+
+    def value(self, x: Array) -> Array:
+        return np.asarray(self._out(self.problem.client_values(self._rows(x), self.blocks)))
+
+
+class OracleLocal(BaseLocal):
+    """A user's own functions, by the same loop in NumPy."""
+
+    def __init__(self, problem: "OracleProblem", seed: int, ids: Any) -> None:
+        super().__init__(ids, problem.dimension, problem.n, problem.weights[ids], seed, stacked=True)
+        self.problem = problem
+
+    def descend(
+        self,
+        u: Array,
+        steps: Array,
+        *,
+        scale: float = 1.0,
+        pull: float = 0.0,
+        center: Array | None = None,
+        shift: Array | None = None,
+        average: Array | None = None,
+        radius: float | None = None,
+        count: Any = None,
+    ) -> tuple[Array, Array]:
+        counts = self._counts(count, len(steps))
+        starts = self._rows(u)
+        centers = self._rows(np.zeros(self.dimension) if center is None else center)
+        shifts = self._rows(np.zeros(self.dimension) if shift is None else shift)
+        last, averaged = np.empty_like(starts), np.empty_like(starts)
+        for i, client in enumerate(self.ids):
+            last[i], averaged[i] = descent.descend(
+                self._oracle(client),
+                starts[i],
+                steps[: counts[i]],
+                scale=scale,
+                pull=pull,
+                center=centers[i],
+                shift=shifts[i],
+                average=average,
+                project=descent.ball(radius),
+            )
+        self.calls += 1
+        return self._out(last), self._out(averaged)
+
+    def subgradient(self, x: Array, where: Any = True) -> Array:
+        asked = np.broadcast_to(np.ravel(where), len(self.ids))
+        points, out = self._rows(x), np.zeros((len(self.ids), self.dimension))
+        for i in np.flatnonzero(asked):
+            out[i] = self._oracle(self.ids[i])(points[i])
+        self.subgradients += int(asked.sum())
+        self.calls += 1
+        return np.asarray(self._out(out))
+
+    def value(self, x: Array) -> Array:
+        values = [self.problem.clients[i][0](row) for i, row in zip(self.ids, self._rows(x), strict=True)]
+        return np.asarray(self._out(np.array(values, dtype=float)))
+
+    def _oracle(self, client: int) -> Any:
+        subgradient, rng = self.problem.clients[client][1], self._generator(client)
+        return lambda u: np.asarray(subgradient(u, rng), dtype=float)

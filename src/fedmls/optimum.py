@@ -1,0 +1,204 @@
+"""The certified optimum f*: what gaps are measured against.
+
+Losses made of straight pieces, without an l2 term, are a linear program (HiGHS); the rest is a conic program
+(Clarabel). Neither solver is believed: the objective is evaluated again at the point returned, and a lower bound
+from the dual weights. A value whose two sides disagree is refused.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from fedmls.losses import HUBER, LOGISTIC, SQUARED_HINGE
+from fedmls.types import Array, Optimum
+
+if TYPE_CHECKING:
+    from fedmls.problem import Problem
+
+
+def optimum(problem: "Problem", tolerance: float = 1e-6) -> Optimum:
+    """Minimise f: ``.x``, ``.value`` = f(x), and ``.lower_bound``, which no point with ‖x‖ <= radius is below.
+
+    ``tolerance``: how far the two may lie apart, relative to max(1, f*); otherwise a ValueError.
+    """
+    program = _program(problem)
+    solution, dual = _solve(program)
+    x = solution[: problem.dimension]
+    value = problem.value(x)
+    radius = 10 * max(1.0, float(np.linalg.norm(x)))
+    bound = lower_bound(problem, _slopes(problem, program, x, dual), radius)
+    if not value - bound <= tolerance * max(1.0, abs(value)):
+        raise ValueError(
+            f"no certified optimum: the best point found has objective {value:.12g}, the best lower bound is "
+            f"{bound:.12g}; if the data can be separated, a minimum may not exist: add an l2 term, "
+            "or pass optimum=None to run without gaps"
+        )
+    return Optimum(x, value, bound, radius)
+
+
+def lower_bound(problem: "Problem", s: Array, radius: float) -> float:
+    """A number that f is nowhere below in the ball ‖x‖ <= radius, whatever the slopes s of the rows are.
+
+    With s_j in the box, ℓ(a_j·x, b_j) >= s_j a_j·x - ℓ*(s_j); so f(x) >= q·x + l2/2‖x‖² + l1‖x‖_1 - Σ_j ω_j ℓ*(s_j)
+    with q = Σ_j ω_j s_j a_j, and the right side can be minimised by hand.
+    """
+    low, high = problem.loss.box(problem.y)
+    s, omega = np.clip(s, low, high), _row_weights(problem)
+    q = problem.matrix().T @ (omega * s)
+    constant = -float(omega @ problem.loss.conjugate(s, problem.y))
+    p = problem.penalised
+    pulled = np.maximum(np.abs(q[:p]) - problem.l1, 0.0)  # what the l1 term does not hold
+    free = np.abs(q[p:])
+    if problem.l2 > 0:
+        least = -float(pulled @ pulled) / (2 * problem.l2) - radius * float(np.linalg.norm(free))
+    else:
+        least = -radius * float(np.linalg.norm(np.concatenate([pulled, free])))
+    return constant + least
+
+
+def _row_weights(problem: "Problem") -> Array:
+    """ω_j = w_i c_j: how much row j counts in f."""
+    return np.asarray(np.repeat(problem.weights, problem.rows_per_client) * problem.row_weights)
+
+
+class Program(NamedTuple):
+    """min ½ Σ quadratic v² + linear·v  with A v <= b, but for the last rows: triples of b - A v in exponential cones.
+
+    v = (x, numbers of each row, |x| with an l1 term). ``piece`` and ``piece_row`` say which slope of which row of
+    the data the first rows of A stand for (polyhedral losses only).
+    """
+
+    quadratic: Array
+    linear: Array
+    A: sparse.csr_array
+    b: Array
+    exponential: int = 0
+    piece: Array = np.empty(0)
+    piece_row: Any = ()
+
+
+def _program(problem: "Problem") -> Program:
+    build = {SQUARED_HINGE: _squared_hinge, HUBER: _huber, LOGISTIC: _logistic}.get(problem.loss.code, _polyhedral)
+    program = build(problem)
+    p = problem.penalised
+    quadratic = program.quadratic.copy()
+    quadratic[:p] += problem.l2
+    program = program._replace(quadratic=quadratic)
+    if problem.l1 == 0:
+        return program
+    columns = len(program.linear)
+    x, eye = sparse.eye_array(p, columns, format="csr"), sparse.eye_array(p)
+    split = program.A.shape[0] - 3 * program.exponential  # |x| >= ±x goes before the cones
+    first, last = program.A[:split], program.A[split:]
+    blocks: Any = [[first, None], [x, -eye], [-x, -eye]]
+    blocks += [[last, sparse.csr_array((last.shape[0], p))]] if program.exponential else []
+    return program._replace(
+        quadratic=np.concatenate([program.quadratic, np.zeros(p)]),
+        linear=np.concatenate([program.linear, np.full(p, problem.l1)]),
+        A=sparse.block_array(blocks, format="csr"),
+        b=np.concatenate([program.b[:split], np.zeros(2 * p), program.b[split:]]),
+    )
+
+
+def _polyhedral(problem: "Problem") -> Program:
+    """ξ >= 0 and ξ >= s a·x - ℓ*(s) at both ends s of the box; cost ω ξ."""
+    A, y, omega = problem.matrix(), problem.y, _row_weights(problem)
+    m, d = A.shape
+    piece = np.concatenate(problem.loss.box(y))
+    kept = np.flatnonzero(piece)
+    piece, row = piece[kept], kept % m
+    xi = sparse.eye_array(m, format="csr")
+    return Program(
+        np.zeros(d + m),
+        np.concatenate([np.zeros(d), omega]),
+        sparse.block_array([[sparse.diags_array(piece) @ A[row], -xi[row]], [None, -xi]], format="csr"),
+        np.concatenate([problem.loss.conjugate(piece, y[row]), np.zeros(m)]),
+        piece=piece,
+        piece_row=row,
+    )
+
+
+def _squared_hinge(problem: "Problem") -> Program:
+    """ξ >= 1 - b a·x and ξ >= 0; cost ω ξ²."""
+    A, omega = problem.matrix(), _row_weights(problem)
+    m, d = A.shape
+    xi = sparse.eye_array(m)
+    return Program(
+        np.concatenate([np.zeros(d), 2 * omega]),
+        np.zeros(d + m),
+        sparse.block_array([[-sparse.diags_array(problem.y) @ A, -xi], [None, -xi]], format="csr"),
+        np.concatenate([-np.ones(m), np.zeros(m)]),
+    )
+
+
+def _huber(problem: "Problem") -> Program:
+    """|a·x - b - r| <= t; cost ω (r²/2 + δ t)."""
+    A, y, omega = problem.matrix(), problem.y, _row_weights(problem)
+    m, d = A.shape
+    eye = sparse.eye_array(m)
+    return Program(
+        np.concatenate([np.zeros(d), omega, np.zeros(m)]),
+        np.concatenate([np.zeros(d + m), problem.loss.parameter * omega]),
+        sparse.block_array([[A, -eye, -eye], [-A, eye, -eye]], format="csr"),
+        np.concatenate([y, -y]),
+    )
+
+
+def _logistic(problem: "Problem") -> Program:
+    """e^{-ξ} <= t, e^{-b a·x - ξ} <= t', t + t' <= 1; cost ω ξ. A cone is (r, s, t) with s e^{r/s} <= t."""
+    A, omega = problem.matrix(), _row_weights(problem)
+    m, d = A.shape
+    eye, none = sparse.eye_array(m, format="csr"), sparse.csr_array((m, d))
+    zero = sparse.csr_array((m, m))
+    limit = sparse.block_array([[none, zero, eye, eye]])
+    one = sparse.csr_array((m, d + 3 * m))
+    first = [sparse.block_array([[none, eye, zero, zero]]), one, sparse.block_array([[none, zero, -eye, zero]])]
+    margin = sparse.diags_array(problem.y) @ A
+    second = [sparse.block_array([[margin, eye, zero, zero]]), one, sparse.block_array([[none, zero, zero, -eye]])]
+    triples = np.arange(6 * m).reshape(2, 3, m).transpose(0, 2, 1).ravel()
+    cones = sparse.csr_array(sparse.vstack(first + second))[triples]
+    return Program(
+        np.zeros(d + 3 * m),
+        np.concatenate([np.zeros(d), omega, np.zeros(2 * m)]),
+        sparse.csr_array(sparse.vstack([limit, cones])),
+        np.concatenate([np.ones(m), np.tile([0.0, 1.0, 0.0], 2 * m)]),
+        exponential=2 * m,
+    )
+
+
+def _solve(program: Program) -> tuple[Array, Array]:
+    """The solution and the dual weights of the rows of A: by HiGHS where it is linear, else by Clarabel."""
+    if not program.quadratic.any() and not program.exponential:
+        from scipy.optimize import linprog
+
+        answer = linprog(program.linear, A_ub=program.A, b_ub=program.b, bounds=(None, None), method="highs")
+        if answer.status != 0:
+            raise ValueError(f"no certified optimum: HiGHS says: {answer.message}")
+        return answer.x, -answer.ineqlin.marginals
+    import clarabel
+
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    rows = program.A.shape[0] - 3 * program.exponential
+    cones = [clarabel.NonnegativeConeT(rows)] + [clarabel.ExponentialConeT()] * program.exponential
+    solver = clarabel.DefaultSolver(
+        sparse.csc_matrix(sparse.diags_array(program.quadratic)),
+        program.linear,
+        sparse.csc_matrix(program.A),
+        program.b,
+        cones,
+        settings,
+    )
+    found = solver.solve()
+    return np.array(found.x), np.array(found.z)
+
+
+def _slopes(problem: "Problem", program: Program, x: Array, dual: Array) -> Array:
+    """Dual slopes of the rows of the data: of a smooth loss at x, otherwise from the solver's dual weights."""
+    if not problem.loss.is_polyhedral:
+        return problem.loss.slope(problem.matrix() @ x, problem.y)
+    omega = _row_weights(problem)
+    carried = np.bincount(program.piece_row, dual[: len(program.piece)] * program.piece, len(omega))
+    return np.divide(carried, omega, out=np.zeros(len(omega)), where=omega > 0)

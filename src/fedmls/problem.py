@@ -1,0 +1,320 @@
+"""The problem: minimise f(x) = Σ_i w_i f_i(x), where f_i is known to client i alone."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from fedmls import descent
+from fedmls.checks import at_least, check_batch, one_of
+from fedmls.local import OracleLocal, RowsLocal
+from fedmls.losses import Loss, get_loss
+from fedmls.types import Array, Optimum
+
+
+class Problem:
+    """A linear model over rows held by clients.
+
+    f_i(x) = Σ_j c_j ℓ(a_j·x, b_j) + l2/2 ‖x‖² + l1 ‖x‖_1 over the rows j of client i. With ``intercept`` the
+    last coordinate of x is the intercept, which the l2 and l1 terms leave alone.
+
+    X: (m, p) array, data frame or scipy sparse matrix.  y: m labels; two classes for hinge, squared hinge and
+    logistic (the larger one becomes +1).
+    clients: for every row the number 0..n-1 of its client (see :mod:`fedmls.partition`), or its name; None puts
+    all rows in one client.
+    reduction: c_j is 1 ("sum", as in the paper) or 1/m_i ("mean"), times ``sample_weight``.
+    weights: w_i; equal (1/n) unless given, "rows" for m_i/m. They must sum to 1.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        clients: Any = None,
+        loss: str | Loss = "hinge",
+        *,
+        intercept: bool = True,
+        l2: float = 0.0,
+        l1: float = 0.0,
+        reduction: str = "sum",
+        weights: Any = None,
+        sample_weight: Any = None,
+    ) -> None:
+        self.loss = get_loss(loss)
+        self.intercept = bool(intercept)
+        self.l2, self.l1 = at_least("l2", l2, 0.0), at_least("l1", l1, 0.0)
+        one_of("reduction", reduction, ("sum", "mean"))
+        self.reduction = reduction
+        rows = _check_rows(X)
+        m = rows.shape[0]
+        labels, self.classes = _check_labels(y, m, self.loss)
+        of_row, self.client_names = _check_clients(clients, m)
+        self.rows_per_client = np.bincount(of_row, minlength=len(self.client_names))
+        self.n = len(self.client_names)
+        self.weights = _check_weights(weights, self.rows_per_client)
+        order = np.argsort(of_row, kind="stable")
+        each = _check_sample_weight(sample_weight, m)
+        if reduction == "mean":
+            each = each / self.rows_per_client[of_row]
+        self.y, self.row_weights = labels[order], each[order]
+        self.offsets = np.concatenate([[0], np.cumsum(self.rows_per_client)]).astype(np.int64)
+        self.X = _layout(rows, order, self.intercept)
+        self.penalised: int = rows.shape[1]
+        self.dimension: int = rows.shape[1] + self.intercept
+
+    def __repr__(self) -> str:
+        kind = "dense" if isinstance(self.X, np.ndarray) else "CSR"
+        return (
+            f"Problem({self.loss.name}, {len(self.y)} {kind} rows, {self.dimension} coordinates, "
+            f"{self.n} clients of {self.rows_per_client.min()} to {self.rows_per_client.max()} rows)"
+        )
+
+    def value(self, x: Any) -> float:
+        """f(x)."""
+        return float(self.weights @ self.client_values(self._point(x)))
+
+    def subgradient(self, x: Any) -> Array:
+        """A subgradient of f at x."""
+        return np.asarray(self.weights @ self.client_subgradients(np.tile(self._point(x), (self.n, 1))))
+
+    def client_values(self, x: Array, ids: Any = None) -> Array:
+        """f_i at x, or at row i of x."""
+        ids, x = self._ids(ids), np.atleast_2d(np.asarray(x, dtype=float))
+        values = descent.client_values(
+            self.X,
+            self.y,
+            self.row_weights,
+            self.offsets,
+            ids,
+            self.loss.code,
+            self.loss.parameter,
+            np.ascontiguousarray(x),
+        )
+        if self.l2 or self.l1:
+            p = x[:, : self.penalised]
+            values = values + self.l2 / 2 * (p * p).sum(axis=1) + self.l1 * abs(p).sum(axis=1)
+        return np.asarray(values)
+
+    def client_subgradients(self, x: Array, ids: Any = None) -> Array:
+        """A subgradient of f_i at row i of x."""
+        x = np.ascontiguousarray(x, dtype=float)
+        g = descent.client_subgradients(
+            self.X,
+            self.y,
+            self.row_weights,
+            self.offsets,
+            self._ids(ids),
+            self.loss.code,
+            self.loss.parameter,
+            x,
+        )
+        if self.l2 or self.l1:
+            p = x[:, : self.penalised]
+            g[:, : self.penalised] += self.l2 * p + self.l1 * np.sign(p)
+        return np.asarray(g)
+
+    def lipschitz(self, radius: float | None = None) -> Array:
+        """G_i: no subgradient of f_i is longer (in the ball ‖x‖ <= radius, where one is given).
+
+        Without a radius it is infinite for squared hinge and for an l2 term.
+        """
+        bound = np.inf if radius is None else radius
+        matrix, n = self.matrix(), self.n
+        lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+        slopes = np.full(len(self.y), self.loss.lipschitz())
+        if np.isinf(slopes).any():
+            slopes = 2 * (1 + lengths * bound)
+        G = np.array([self._client_lipschitz(i, lengths, slopes) for i in range(n)])
+        return np.asarray(G + (self.l2 * bound if self.l2 else 0.0) + self.l1 * np.sqrt(self.penalised))
+
+    def _client_lipschitz(self, i: int, lengths: Array, slopes: Array) -> float:
+        part = slice(self.offsets[i], self.offsets[i + 1])
+        scaled = self.row_weights[part] * slopes[part]
+        bound = float(scaled @ lengths[part])
+        if isinstance(self.X, np.ndarray) and np.isfinite(bound) and min(self.X[part].shape) <= 500:
+            block = scaled[:, None] * self.X[part]
+            bound = min(bound, float(np.linalg.norm(block, 2)) * len(scaled) ** 0.5)
+        return bound
+
+    def matrix(self) -> sparse.csr_array:
+        """The rows as a scipy CSR array, in the order of ``y``, with the column of ones of the intercept."""
+        if isinstance(self.X, np.ndarray):
+            return sparse.csr_array(self.X)
+        return sparse.csr_array(self.X, shape=(len(self.y), self.dimension))
+
+    def local(self, seed: int = 0, batch: float = 1.0, ids: Sequence[int] | None = None) -> RowsLocal:
+        """All clients at once (or those of ``ids``), for a simulation."""
+        return RowsLocal(self, seed, check_batch(batch), self._ids(ids))
+
+    def local_as(self, client: int, n: int, weight: float, seed: int = 0, batch: float = 1.0) -> RowsLocal:
+        """This problem's only client as client number ``client`` of n, for a federation."""
+        return RowsLocal(self, seed, check_batch(batch), self._ids([0]), of=(client, n, weight))
+
+    @cached_property
+    def optimum(self) -> Optimum:
+        """The certified optimum, solved once; see :func:`fedmls.optimum`."""
+        from fedmls.optimum import optimum
+
+        return optimum(self)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that the problem is, to recognise a finished run by."""
+        digest = hashlib.sha256()
+        arrays = (self.X,) if isinstance(self.X, np.ndarray) else self.X
+        for array in (*arrays, self.y, self.row_weights, self.offsets, self.weights):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(repr((self.loss, self.intercept, self.l2, self.l1, self.dimension)).encode())
+        return digest.hexdigest()[:16]
+
+    def _ids(self, ids: Any) -> Any:
+        return np.arange(self.n) if ids is None else np.asarray(ids, dtype=np.int64)
+
+    def _point(self, x: Any) -> Array:
+        point = np.asarray(x, dtype=float)
+        if point.shape != (self.dimension,):
+            raise ValueError(f"x has shape {point.shape}; this problem has {self.dimension} coordinates")
+        return point
+
+
+class OracleProblem:
+    """Clients given by functions: ``clients[i] = (value, subgradient)``.
+
+    ``value(x)`` is f_i(x); ``subgradient(x, rng)`` a subgradient of f_i, or an unbiased estimate drawn with
+    ``rng``, a NumPy generator that depends on seed, round and client alone.
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[tuple[Callable[[Array], float], Callable[[Array, np.random.Generator], Any]]],
+        dimension: int,
+        weights: Any = None,
+    ) -> None:
+        if not clients:
+            raise ValueError("there are no clients; give at least one pair (value, subgradient)")
+        self.clients = list(clients)
+        self.dimension = int(dimension)
+        self.n = len(self.clients)
+        self.weights = _check_weights(weights, np.ones(self.n))
+
+    def value(self, x: Any) -> float:
+        return float(sum(w * f(x) for w, (f, _) in zip(self.weights, self.clients, strict=True)))
+
+    def local(self, seed: int = 0, batch: float = 1.0, ids: Sequence[int] | None = None) -> OracleLocal:
+        if batch != 1.0:
+            raise ValueError(
+                f"batch is {batch!r}, but a problem made of functions has no rows: draw the batch in the "
+                "subgradient function, with the generator it is given"
+            )
+        return OracleLocal(self, seed, np.arange(self.n) if ids is None else np.asarray(ids))
+
+
+def _check_rows(X: Any) -> Any:
+    if sparse.issparse(X):
+        rows: Any = sparse.csr_array(X, dtype=float)
+        rows.sum_duplicates()
+        values = rows.data
+    else:
+        try:
+            rows = values = np.asarray(X, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"X must hold numbers: {error}; encode text columns first") from None
+    if rows.ndim != 2:
+        raise ValueError(f"X has shape {rows.shape}; it must have two dimensions, rows and columns")
+    if 0 in rows.shape:
+        raise ValueError(f"X has shape {rows.shape}; it needs at least one row and one column")
+    if not np.isfinite(values).all():
+        bad = np.argwhere(~np.isfinite(rows.toarray() if sparse.issparse(rows) else rows))[0]
+        raise ValueError(
+            f"X[{bad[0]}, {bad[1]}] is {rows[tuple(bad)]}; drop such rows or fill them in, "
+            "e.g. with fedmls.datasets.impute_means(X)"
+        )
+    return rows
+
+
+def _check_labels(y: Any, m: int, loss: Loss) -> tuple[Array, Any]:
+    labels = np.asarray(y)
+    if labels.shape != (m,):
+        raise ValueError(f"y has shape {labels.shape} but X has {m} rows; give one label per row")
+    numbers = labels.dtype.kind in "fiub"
+    if numbers and not np.isfinite(labels).all():
+        j = int(np.flatnonzero(~np.isfinite(labels))[0])
+        raise ValueError(f"y[{j}] is {labels[j]}; drop rows without a finite label")
+    if loss.is_classification:
+        classes = np.unique(labels)
+        if len(classes) != 2:
+            shown = ", ".join(str(c) for c in classes[:5]) + (", ..." if len(classes) > 5 else "")
+            raise ValueError(
+                f"the {loss.name} loss needs labels of two classes; y has {len(classes)} ({shown}): "
+                "for more classes train one against the rest"
+            )
+        return np.where(labels == classes[1], 1.0, -1.0), classes
+    if not numbers:
+        raise ValueError(f"the {loss.name} loss needs numbers as labels; y holds {labels.dtype}")
+    return labels.astype(float), None
+
+
+def _check_clients(clients: Any, m: int) -> tuple[Any, list[Any]]:
+    if clients is None:
+        return np.zeros(m, dtype=np.int64), [0]
+    of_row = np.asarray(clients)
+    if of_row.shape != (m,):
+        raise ValueError(f"clients has shape {of_row.shape} but X has {m} rows; give one client per row")
+    if of_row.dtype.kind in "iub":
+        if of_row.min() < 0:
+            raise ValueError(f"clients holds {of_row.min()}; clients are numbered 0, 1, 2, ...")
+        empty = np.setdiff1d(np.arange(int(of_row.max()) + 1) if of_row.max() < 2 * m else of_row, of_row)
+        if of_row.max() >= 2 * m or empty.size:
+            missing = int(empty[0]) if empty.size else "most"
+            raise ValueError(
+                f"client {missing} of 0..{of_row.max()} has no rows; number clients 0..n-1 without gaps, "
+                "e.g. with fedmls.partition.by_column"
+            )
+        return of_row.astype(np.int64), list(range(int(of_row.max()) + 1))
+    if of_row.dtype.kind == "f":
+        raise ValueError("clients holds fractions; give whole numbers 0..n-1 or names")
+    names, codes = np.unique(of_row.astype(str), return_inverse=True)
+    return codes.astype(np.int64), names.tolist()
+
+
+def _check_weights(weights: Any, rows_per_client: Any) -> Array:
+    n = len(rows_per_client)
+    if weights is None:
+        return np.full(n, 1 / n)
+    if isinstance(weights, str):
+        one_of("weights", weights, ("rows",))
+        return np.asarray(rows_per_client / rows_per_client.sum(), dtype=float)
+    given = np.asarray(weights, dtype=float)
+    if given.shape != (n,):
+        raise ValueError(f"weights has shape {given.shape} for {n} clients; give one weight per client")
+    if not (given > 0).all() or not np.isfinite(given).all():
+        raise ValueError(f"weights holds {given.min()}; every weight must be positive")
+    if abs(given.sum() - 1) > 1e-9:
+        raise ValueError(f"weights sum to {given.sum():g}, not 1; divide them by their sum")
+    return given
+
+
+def _check_sample_weight(sample_weight: Any, m: int) -> Array:
+    if sample_weight is None:
+        return np.ones(m)
+    given = np.asarray(sample_weight, dtype=float)
+    if given.shape != (m,):
+        raise ValueError(f"sample_weight has shape {given.shape} but X has {m} rows; give one per row")
+    if not (given >= 0).all() or not np.isfinite(given).all():
+        raise ValueError(f"sample_weight holds {given.min()}; weights must be finite and not negative")
+    return given
+
+
+def _layout(rows: Any, order: Any, intercept: bool) -> Any:
+    """Rows by client, with the intercept's column of ones: a dense array or (data, indices, indptr)."""
+    if isinstance(rows, np.ndarray):
+        columns = rows.shape[1]
+        X = np.ones((len(order), columns + intercept))
+        X[:, :columns] = rows[order]
+        return X
+    ones = np.ones((len(order), 1))
+    X = rows[order] if not intercept else sparse.hstack([rows[order], sparse.csr_array(ones)], format="csr")
+    return X.data.astype(float), X.indices.astype(np.int64), X.indptr.astype(np.int64)

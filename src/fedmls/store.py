@@ -1,0 +1,71 @@
+"""Finished runs on disk: one Parquet file a run, its history as the table, the rest as JSON in the file's metadata."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmls.types import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = 1
+
+
+class RunStore:
+    """A folder of finished runs. A file is there whole or not at all."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def save(self, key: str, run: Run) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        about = {"format": FORMAT, **_about(run)}
+        history = pa.Table.from_pandas(run.history, preserve_index=False)
+        history = history.replace_schema_metadata({"fedmls": json.dumps(about)})
+        part = self.folder / f"{key}.part"
+        pq.write_table(history, part)
+        part.replace(self._file(key))
+
+    def load(self, key: str) -> Run | None:
+        """The run, or None if it is not there or not readable (a damaged file is run again)."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not self._file(key).exists():
+            return None
+        try:
+            return _run(pq.read_table(self._file(key)))
+        except (pa.ArrowInvalid, OSError, KeyError, ValueError):
+            return None
+
+    def _file(self, key: str) -> Path:
+        return self.folder / f"{key}.parquet"
+
+
+def _about(run: Run) -> dict[str, Any]:
+    from fedmls.algorithms import to_dict
+
+    return {
+        "algorithm": to_dict(run.algorithm),
+        "seed": run.seed,
+        "batch": run.batch,
+        "x": run.x.tolist(),
+        "optimum": run.optimum,
+        "diverged": run.diverged,
+    }
+
+
+def _run(table: "pa.Table") -> Run:
+    from fedmls.algorithms import from_dict
+
+    about = json.loads((table.schema.metadata or {})[b"fedmls"])
+    if about.pop("format") != FORMAT:
+        raise ValueError("written by another version")
+    algorithm, x = from_dict(about.pop("algorithm")), np.array(about.pop("x"))
+    return Run(algorithm=algorithm, x=x, history=table.to_pandas(ignore_metadata=True), **about)
