@@ -137,7 +137,7 @@ def draw(batch: Any, size: Any, m: Any, counter: Any) -> Any:
     return counter
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
+@njit(cache=True, nogil=True, fastmath=FASTMATH, inline="always")
 def add_subgradient(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> None:
     """g <- g + Σ over rows[:size] of c_j ℓ'(a_j·u, b_j) a_j."""
     for r in range(size):
