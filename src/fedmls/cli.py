@@ -1,6 +1,7 @@
 """The command line: parses, calls, prints."""
 
-import sys
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +33,25 @@ def _options(
     pass
 
 
+def told(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors are one line; Ctrl-C says what is kept."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt as stop:
+            typer.echo(str(stop) or "stopped", err=True)
+            raise typer.Exit(130) from None
+        except (ValueError, OSError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(2) from None
+
+    return wrapped
+
+
 @app.command()
+@told
 def reproduce(
     rounds: Annotated[int, typer.Option(help="Rounds of every run.")] = 1000,
     seeds: Annotated[int, typer.Option(help="How many seeds: each has its own k-means clients and batches.")] = 20,
@@ -89,20 +108,12 @@ def _print_table(summary: Any, title: str) -> None:
         shown.add_row(*row)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=120)
+        console = Console(width=140)
     console.print(shown)
 
 
 def main() -> None:
-    """Errors are one line; Ctrl-C says what is kept."""
-    try:
-        app()
-    except KeyboardInterrupt as stop:
-        typer.echo(str(stop) or "stopped", err=True)
-        sys.exit(130)
-    except (ValueError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+    app()
 
 
 if __name__ == "__main__":

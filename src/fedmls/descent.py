@@ -61,11 +61,6 @@ def dot(X: Any, row: Any, u: Any) -> Any:
     raise TypeError("for compiled code only")
 
 
-def add_row(X: Any, row: Any, s: Any, g: Any) -> Any:
-    """g <- g + s a_row, in place; as ``dot``."""
-    raise TypeError("for compiled code only")
-
-
 @overload(dot, jit_options={"fastmath": FASTMATH})
 def _dot(X: Any, row: Any, u: Any) -> Any:
     if isinstance(X, types.Array):
@@ -88,22 +83,53 @@ def _dot(X: Any, row: Any, u: Any) -> Any:
     return csr
 
 
-@overload(add_row, jit_options={"fastmath": FASTMATH})
-def _add_row(X: Any, row: Any, s: Any, g: Any) -> Any:
+def add_subgradient(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> None:
+    """g <- g + Σ over rows[:size] of c_j ℓ'(a_j·u, b_j) a_j, in place; dense or CSR as ``dot``."""
+    raise TypeError("for compiled code only")
+
+
+@overload(add_subgradient, jit_options={"fastmath": FASTMATH}, inline="always")
+def _add_subgradient(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> Any:
     if isinstance(X, types.Array):
+        return _add_dense
 
-        def dense(X: Any, row: Any, s: Any, g: Any) -> Any:
-            for j in range(g.shape[0]):
-                g[j] += s * X[row, j]
+    return _add_csr
 
-        return dense
 
-    def csr(X: Any, row: Any, s: Any, g: Any) -> Any:
-        data, indices, indptr = X
-        for e in range(indptr[row], indptr[row + 1]):
-            g[indices[e]] += s * data[e]
+def _add_dense(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> None:
+    """Four rows at a time, so that u and g are read once for four rows, as a matrix product does."""
+    d, whole = u.shape[0], size // 4 * 4
+    for r in range(0, whole, 4):
+        i0, i1, i2, i3 = rows[r], rows[r + 1], rows[r + 2], rows[r + 3]
+        p0 = p1 = p2 = p3 = 0.0
+        for j in range(d):
+            p0 += X[i0, j] * u[j]
+            p1 += X[i1, j] * u[j]
+            p2 += X[i2, j] * u[j]
+            p3 += X[i3, j] * u[j]
+        s0 = c[i0] * slope(code, parameter, p0, b[i0])
+        s1 = c[i1] * slope(code, parameter, p1, b[i1])
+        s2 = c[i2] * slope(code, parameter, p2, b[i2])
+        s3 = c[i3] * slope(code, parameter, p3, b[i3])
+        if s0 != 0.0 or s1 != 0.0 or s2 != 0.0 or s3 != 0.0:
+            for j in range(d):
+                g[j] += s0 * X[i0, j] + s1 * X[i1, j] + s2 * X[i2, j] + s3 * X[i3, j]
+    for r in range(whole, size):
+        i = rows[r]
+        s = c[i] * slope(code, parameter, dot(X, i, u), b[i])
+        if s != 0.0:
+            for j in range(d):
+                g[j] += s * X[i, j]
 
-    return csr
+
+def _add_csr(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> None:
+    data, indices, indptr = X
+    for r in range(size):
+        i = rows[r]
+        s = c[i] * slope(code, parameter, dot(X, i, u), b[i])
+        if s != 0.0:
+            for e in range(indptr[i], indptr[i + 1]):
+                g[indices[e]] += s * data[e]
 
 
 @njit(cache=True, nogil=True)
@@ -135,16 +161,6 @@ def draw(batch: Any, size: Any, m: Any, counter: Any) -> Any:
         k = r + np.int64((high * np.uint64(m - r)) >> np.uint64(32))
         batch[r], batch[k] = batch[k], batch[r]
     return counter
-
-
-@njit(cache=True, nogil=True, fastmath=FASTMATH, inline="always")
-def add_subgradient(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> None:
-    """g <- g + Σ over rows[:size] of c_j ℓ'(a_j·u, b_j) a_j."""
-    for r in range(size):
-        row = rows[r]
-        s = c[row] * slope(code, parameter, dot(X, row, u), b[row])
-        if s != 0.0:
-            add_row(X, row, s, g)
 
 
 @njit(cache=True, nogil=True, fastmath=FASTMATH)

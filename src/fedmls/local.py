@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 EMPTY = np.empty(0)
 FOREVER = 2**62
+COINS = 2**32  # coins have random numbers of their own: tossing them leaves the mini-batches alone
 
 
 class BaseLocal(ABC):
@@ -32,11 +33,11 @@ class BaseLocal(ABC):
         self.seed = np.uint64(seed)
         self.steps = np.zeros(len(self.ids), dtype=np.int64)
         self.subgradients = 0
-        self.k = self.calls = 0
+        self.k = self.calls = self.tosses = 0
 
     def begin(self, k: int) -> None:
         """Round k begins: its random numbers depend on seed, round, client and call alone."""
-        self.k, self.calls = k, 0
+        self.k, self.calls, self.tosses = k, 0, 0
 
     @abstractmethod
     def descend(
@@ -61,15 +62,15 @@ class BaseLocal(ABC):
 
     def run_length(self, q: float | Sequence[float]) -> Any:
         each = np.broadcast_to(np.asarray(q, dtype=float), self.n)[self.ids]
-        uniform = np.array([self._generator(i).random() for i in self.ids])
+        uniform = np.array([self._generator(i, COINS + self.tosses).random() for i in self.ids])
         with np.errstate(divide="ignore", invalid="ignore"):
             lengths = np.floor(np.log1p(-uniform) / np.log(each))
         lengths = np.where(each >= 1, FOREVER, np.where(each <= 0, 0, lengths))
-        self.calls += 1
+        self.tosses += 1
         return self._out(np.minimum(lengths, FOREVER).astype(np.int64)[:, None])
 
-    def _generator(self, client: int) -> np.random.Generator:
-        key = descent.stream(self.seed, self.k, client, self.calls)
+    def _generator(self, client: int, call: int) -> np.random.Generator:
+        key = descent.stream(self.seed, self.k, client, call)
         return np.random.Generator(np.random.Philox(key=int(key)))
 
     def _counts(self, count: Any, longest: int) -> Any:
@@ -82,10 +83,13 @@ class BaseLocal(ABC):
         return counts
 
     def _rows(self, x: Array) -> Array:
-        """x with one contiguous row per client."""
-        if x.shape == (len(self.ids), self.dimension) and x.flags.c_contiguous:
+        """x with one row per client, as the one kind of array that the loop is compiled for."""
+        shape = (len(self.ids), self.dimension)
+        if x.shape == shape and x.flags.carray and x.dtype == float:
             return x
-        return np.ascontiguousarray(np.broadcast_to(x, (len(self.ids), self.dimension)), dtype=float)
+        rows = np.empty(shape)
+        rows[:] = x
+        return rows
 
     def _out(self, x: Any) -> Any:
         return x if self.stacked else x[0]
@@ -225,5 +229,5 @@ class OracleLocal(BaseLocal):
         return np.asarray(self._out(np.array(values, dtype=float)))
 
     def _oracle(self, client: int) -> Any:
-        subgradient, rng = self.problem.clients[client][1], self._generator(client)
+        subgradient, rng = self.problem.clients[client][1], self._generator(client, self.calls)
         return lambda u: np.asarray(subgradient(u, rng), dtype=float)

@@ -141,11 +141,10 @@ def slope(code: int, c: float, p: float, b: float) -> float:
     r = p - b
     if code == HUBER:
         return min(max(r, -c), c)
+    # Arithmetic on comparisons instead of branches, which random residuals would mispredict.
     if code == PINBALL:
-        return 1.0 - c if r > 0.0 else (-c if r < 0.0 else 0.0)
-    if code == EPSILON_INSENSITIVE and abs(r) <= c:
-        return 0.0
-    return 1.0 if r > 0.0 else (-1.0 if r < 0.0 else 0.0)
+        return (1.0 - c) * (r > 0.0) - c * (r < 0.0)
+    return 1.0 * (r > c) - 1.0 * (r < -c)  # absolute (c = 0) and ε-insensitive
 
 
 @njit(cache=True, nogil=True)

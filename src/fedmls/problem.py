@@ -266,14 +266,14 @@ def _check_clients(clients: Any, m: int) -> tuple[Any, list[Any]]:
     if of_row.dtype.kind in "iub":
         if of_row.min() < 0:
             raise ValueError(f"clients holds {of_row.min()}; clients are numbered 0, 1, 2, ...")
-        empty = np.setdiff1d(np.arange(int(of_row.max()) + 1) if of_row.max() < 2 * m else of_row, of_row)
-        if of_row.max() >= 2 * m or empty.size:
-            missing = int(empty[0]) if empty.size else "most"
+        present = np.unique(of_row)
+        if present[-1] >= len(present):
+            missing = int(np.flatnonzero(present != np.arange(len(present)))[0])
             raise ValueError(
-                f"client {missing} of 0..{of_row.max()} has no rows; number clients 0..n-1 without gaps, "
+                f"client {missing} of 0..{present[-1]} has no rows; number clients 0..n-1 without gaps, "
                 "e.g. with fedmls.partition.by_column"
             )
-        return of_row.astype(np.int64), list(range(int(of_row.max()) + 1))
+        return of_row.astype(np.int64), list(range(len(present)))
     if of_row.dtype.kind == "f":
         raise ValueError("clients holds fractions; give whole numbers 0..n-1 or names")
     names, codes = np.unique(of_row.astype(str), return_inverse=True)

@@ -65,9 +65,7 @@ def _grown(rule: Callable[[Array], Array]) -> Callable[[int], Array]:
 
     @functools.lru_cache(maxsize=64)
     def computed(size: int) -> Array:
-        values = rule(np.arange(1, size + 1, dtype=float))
-        values.setflags(write=False)
-        return values
+        return rule(np.arange(1, size + 1, dtype=float))
 
     return lambda T: computed(1 << max(4, (T - 1).bit_length()))[:T]
 

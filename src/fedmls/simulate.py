@@ -1,8 +1,10 @@
 """Engine 1: all clients in one process. One run is :func:`simulate`; many, in parallel, are :func:`fedmls.sweep`."""
 
+import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +27,29 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, message: str, runs: list[Run]) -> None:
         super().__init__(message)
         self.runs = runs
+
+
+@contextmanager
+def ctrl_c() -> Iterator[threading.Event]:
+    """Inside, Ctrl-C sets the event, and runs stop after their current exchange; a second one stops at once.
+
+    An exception thrown into compiled code, or between two halves of an exchange, would leave a mess.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handler(*_: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Counters(NamedTuple):
@@ -75,7 +100,7 @@ def simulate(
     simulation = Simulation(algorithm, problem, rounds, batch, seed, x0, optimum, metrics, every)
     if checkpoint is not None:
         simulation.resume(Path(checkpoint))
-    with Bar(algorithm.name, rounds, "rounds", progress) as bar:
+    with ctrl_c() as simulation.stop, Bar(algorithm.name, rounds, "rounds", progress) as bar:
         try:
             for k, gap in simulation.play():
                 bar.update(k, gap)
@@ -102,7 +127,6 @@ class Simulation:
         optimum: float | Optimum | str | None = "auto",
         metrics: Metrics | None = None,
         every: int = 1,
-        stop: threading.Event | None = None,
     ) -> None:
         self.algorithm, self.problem = algorithm, problem
         self.rounds, self.every = whole("rounds", rounds), whole("every", every)
@@ -114,7 +138,7 @@ class Simulation:
         clients = type(client)(*(np.tile(field, (problem.n, 1)) for field in client))
         self.best = known_optimum(problem, optimum)
         self.metrics = dict(metrics or {})
-        self.stop = stop
+        self.stop: threading.Event | None = None
         self.at = Snapshot(Counters(), self.local.steps.copy(), server, clients)
         self.rows: list[dict[str, float]] = []
         self.x, self.diverged = x0, False
@@ -192,7 +216,7 @@ class Simulation:
             **counters._asdict(),
             "objective": objective,
             "gap": gap,
-            "relative_gap": gap / (abs(self.best) if self.best else 1.0),
+            "relative_gap": gap / (abs(self.best) if self.best and abs(self.best) > 1e-9 else 1.0),
             "seconds": 0.0,
         }
         row.update({name: float(metric(x)) for name, metric in self.metrics.items()})

@@ -6,13 +6,14 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmls.checks import one_of
 from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar
-from fedmls.simulate import AnyProblem, Interrupted, Metrics, Simulation
+from fedmls.simulate import AnyProblem, Interrupted, Metrics, Simulation, ctrl_c
 from fedmls.store import RunStore
 from fedmls.types import Algorithm, Optimum, Run
 
@@ -55,7 +56,7 @@ def sweep(
     metrics: Metrics | Callable[[int], Metrics] | None = None,
     every: int = 1,
     jobs: int = -1,
-    backend: str = "threads",
+    backend: str = "processes",
     store: str | Path | None = None,
     progress: bool | None = None,
 ) -> list[Run]:
@@ -63,8 +64,8 @@ def sweep(
 
     problem, metrics: as for one run, or functions of the seed.
     jobs: how many at once; -1 is one per core.
-    backend: "threads" (the compiled loop runs outside the interpreter's lock), "processes", or "dask", which sends
-    the runs to the cluster of the current ``dask.distributed.Client``.
+    backend: "processes"; "threads", which start at once and suit short sweeps (the compiled loop runs outside the
+    interpreter's lock); or "dask", which sends the runs to the cluster of the current ``dask.distributed.Client``.
     store: a folder that keeps every run as it finishes; runs found there are not run again.
     On Ctrl-C an :class:`fedmls.Interrupted` is raised, with the finished runs in ``.runs``.
     """
@@ -135,32 +136,31 @@ def _tasks(
 def _parallel(
     tasks: list[tuple[int, Task]], jobs: int, backend: str, bar: Bar, before: int
 ) -> Iterator[tuple[int, Run]]:
+    """The runs as they finish."""
     import joblib
 
-    stop = threading.Event() if backend == "threads" else None
-    rounds = Rounds(bar, before, stop) if backend == "threads" else None
-    done = before
-    with joblib.parallel_config(backend=BACKENDS[backend], n_jobs=jobs):
-        runs = joblib.Parallel(return_as="generator_unordered", batch_size=1)(
-            joblib.delayed(_run)(i, task, rounds) for i, task in tasks
-        )
-        try:
-            for i, run in runs:
-                done += 1
-                if rounds is None:
-                    gaps = run.history["relative_gap"]
-                    bar.update(done, float(gaps.iloc[-1]) if len(gaps) else None)
-                yield i, run
-        except BaseException:
-            if stop is not None:
-                stop.set()
-            raise
+    if backend == "processes" and joblib.effective_n_jobs(jobs) == 1:
+        backend = "threads"
+    with ExitStack() as stack:
+        rounds = None
+        if backend == "threads":
+            rounds = Rounds(bar, before, stack.enter_context(ctrl_c()))
+        stack.enter_context(joblib.parallel_config(backend=BACKENDS[backend], n_jobs=jobs))
+        # max_nbytes=None: arrays mapped from a file are read-only, for which the loop would be compiled anew
+        parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
+        done = before
+        for i, run in parallel(joblib.delayed(_run)(i, task, rounds) for i, task in tasks):
+            done += 1
+            if rounds is None:
+                gaps = run.history["relative_gap"]
+                bar.update(done, float(gaps.iloc[-1]) if len(gaps) else None)
+            yield i, run
 
 
 class Rounds:
     """Threads report their rounds here, so that the bar moves while runs are under way."""
 
-    def __init__(self, bar: Bar, before: int, stop: threading.Event | None) -> None:
+    def __init__(self, bar: Bar, before: int, stop: threading.Event) -> None:
         self.bar, self.done, self.stop = bar, float(before), stop
 
     def report(self, share: float, gap: float | None) -> None:
@@ -172,7 +172,8 @@ def _run(i: int, task: Task, rounds: Rounds | None) -> tuple[int, Run]:
     in_worker = rounds is None and multiprocessing.parent_process() is not None
     if in_worker and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    simulation = Simulation(*task, stop=None if rounds is None else rounds.stop)
+    simulation = Simulation(*task)
+    simulation.stop = None if rounds is None else rounds.stop
     last = 0
     for k, gap in simulation.play():
         if rounds is not None:

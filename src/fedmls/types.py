@@ -113,7 +113,7 @@ class Run:
     vectors_*     d-vectors sent up or down, all clients together
     bytes_*       the same in bytes
     objective     f at the model
-    gap           objective - f*;  relative_gap = gap / |f*|  (f* = 0: gap)
+    gap           objective - f*;  relative_gap = gap / |f*|, the gap itself for f* = 0 (below 1e-9)
     seconds       wall-clock time so far
     ============  =====================================================================
 

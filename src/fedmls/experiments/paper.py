@@ -95,7 +95,6 @@ def reproduce(
         seeds=range(seeds),
         batch=BATCH,
         jobs=jobs,
-        backend="processes",
         store=out / "runs",
         progress=progress,
     )

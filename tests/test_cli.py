@@ -1,0 +1,167 @@
+"""The command line as a user meets it, and the paper's experiment in small."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import image
+
+from fedmls.experiments import paper, results
+
+FEDMLS = [sys.executable, "-m", "fedmls.cli"]
+SMALL = ["reproduce", "--rounds", "6", "--seeds", "2", "--jobs", "2"]
+
+
+def fedmls(*arguments, cwd, code=0):
+    done = subprocess.run([*FEDMLS, *arguments], capture_output=True, text=True, cwd=cwd, timeout=300, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduce")
+    return folder, fedmls(*SMALL, "--out", "out", cwd=folder)
+
+
+def test_reproduce_writes_a_results_folder(reproduced):
+    folder, done = reproduced
+    out = folder / "out"
+    names = {file.name for file in out.iterdir()}
+    assert names == {
+        "runs",
+        "history.parquet",
+        "summary.csv",
+        "summary.md",
+        "setup.json",
+        "figure.png",
+        "figure.pdf",
+        "readings.png",
+        "readings.pdf",
+    }
+    for name in names - {"runs"}:
+        assert str(out.relative_to(folder) / name) in done.stdout
+    assert "36 runs of 6 rounds (18 curves, 2 seeds)" in done.stdout
+    assert "What to see in the figure" in done.stdout
+    assert len(list((out / "runs").iterdir())) == 36
+    assert done.stderr == ""  # no progress bar where there is no terminal
+    for figure in ("figure.png", "readings.png"):
+        pixels = image.imread(out / figure)
+        assert pixels.shape[0] > 800
+        assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+def test_the_table_is_the_history(reproduced):
+    folder, _ = reproduced
+    history, summary = results.read(folder / "out")[1:]
+    assert len(history) == 36 * 6
+    mine = history[
+        (history["method"] == "Scaffnew") & (history["reading"] == "code") & (history["parameter"] == "η₀ = 0.01")
+    ]
+    row = summary[
+        (summary["method"] == "Scaffnew") & (summary["reading"] == "code") & (summary["parameter"] == "η₀ = 0.01")
+    ]
+    last = mine[mine["round"] == 6]["relative_gap"]
+    assert len(last) == 2
+    assert row["relative_gap"].item() == pytest.approx(last.mean())
+    assert row["spread"].item() == pytest.approx(last.std(ddof=0))
+    markdown = (folder / "out" / "summary.md").read_text(encoding="utf-8").splitlines()
+    assert len(markdown) == 20
+    assert markdown[0].startswith("| method | reading | parameter | relative gap |")
+
+
+def test_a_second_start_runs_nothing_again(reproduced):
+    folder, first = reproduced
+    before = {f.name: f.stat().st_mtime_ns for f in (folder / "out" / "runs").iterdir()}
+    again = fedmls(*SMALL, "--out", "out", cwd=folder)
+    assert {f.name: f.stat().st_mtime_ns for f in (folder / "out" / "runs").iterdir()} == before
+    assert again.stdout == first.stdout
+
+
+def test_ctrl_c_and_start_again(tmp_path):
+    command = ["reproduce", "--rounds", "3000", "--seeds", "1", "--out", "out"]
+    process = subprocess.Popen(
+        [*FEDMLS, *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("out/runs/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    kept = re.fullmatch(r"stopped with (\d+) of 18 runs finished; they are kept in out/runs: run again to go on\n", err)
+    assert kept is not None, err
+    assert len(list(tmp_path.glob("out/runs/*.parquet"))) == int(kept[1]) >= 1
+    assert no_process_left(process.pid)
+
+
+def no_process_left(group):
+    """Workers end with their parent, or a moment later."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    os.killpg(group, signal.SIGKILL)
+    return False
+
+
+def test_holdout_measures_accuracy_on_rows_that_were_not_used(tmp_path):
+    done = fedmls("reproduce", "--rounds", "30", "--seeds", "1", "--holdout", "0.2", cwd=tmp_path)
+    out = tmp_path / "results" / "paper-30-rounds-holdout-0.2"
+    summary = pd.read_csv(out / "summary.csv")
+    assert summary["test_accuracy"].between(0.3, 1).all()
+    assert summary["test_accuracy"].max() > 0.9
+    assert "test accuracy" in done.stdout
+
+
+def test_the_split_of_the_released_code():
+    problem, test = paper.split(3, 0.2)
+    assert len(problem.y) == 559
+    assert len(test.y) == 140
+    whole, none = paper.split(3, 0.0)
+    assert len(whole.y) == 699
+    assert none is None
+    assert whole.n == problem.n == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce", "--rounds", "0"], "error: rounds is 0; it must be a whole number of at least 1\n"),
+        (["reproduce", "--seeds", "0"], "error: seeds is 0; it must be a whole number of at least 1\n"),
+        (["reproduce", "--holdout", "1"], "error: holdout is 1.0; it is the fraction of rows kept for testing"),
+    ],
+)
+def test_errors_are_one_line(arguments, message, tmp_path):
+    done = fedmls(*arguments, cwd=tmp_path, code=2)
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_and_list(tmp_path):
+    assert "reproduce" in fedmls("--help", cwd=tmp_path).stdout
+    assert "fedmls, fedavg, scaffold, scaffnew, gradskip" in fedmls("list", cwd=tmp_path).stdout
+    assert fedmls("--version", cwd=tmp_path).stdout.startswith("fedmls 0.")
+
+
+def test_importing_the_package_stays_light():
+    """What costs start-up time is loaded when it is needed."""
+    heavy = ("pandas", "sklearn", "matplotlib", "pyarrow", "scipy.optimize", "rich", "joblib", "clarabel")
+    code = f"import sys, fedmls; print(*(m for m in {heavy} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

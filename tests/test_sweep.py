@@ -1,0 +1,145 @@
+"""Many runs: order, equality of backends, a store that is continued, Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import fedmls
+from fedmls import sweep as sweep_function
+from tests.problems import svm
+
+GRID = [fedmls.FedMLS(lam0=v) for v in (0.1, 1.0)] + [fedmls.Scaffnew()]
+COUNTED = ["round", "local_steps", "bytes_up", "objective", "gap"]
+
+
+def reference(algorithm, seed):
+    return fedmls.simulate(algorithm, svm(), rounds=10, batch=0.4, seed=seed)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_sweep_is_the_runs_one_by_one(backend, jobs):
+    runs = fedmls.sweep(GRID, svm(), rounds=10, batch=0.4, seeds=range(3), jobs=jobs, backend=backend)
+    assert [(r.algorithm, r.seed) for r in runs] == [(a, s) for a in GRID for s in range(3)]
+    for run in runs:
+        expected = reference(run.algorithm, run.seed)
+        assert np.array_equal(run.x, expected.x)
+        assert run.history[COUNTED].equals(expected.history[COUNTED])
+
+
+def test_dask_gives_the_same_runs():
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster):
+        runs = fedmls.sweep(GRID, svm(), rounds=10, batch=0.4, seeds=range(2), backend="dask")
+    for run in runs:
+        assert np.array_equal(run.x, reference(run.algorithm, run.seed).x)
+
+
+def test_a_problem_for_each_seed():
+    runs = fedmls.sweep(
+        [fedmls.FedMLS()],
+        lambda seed: svm(seed=seed),
+        metrics=lambda seed: {"seed_seen": lambda x: seed},
+        rounds=5,
+        seeds=(3, 4),
+        backend="threads",
+    )
+    assert [run.history["seed_seen"].iloc[-1] for run in runs] == [3, 4]
+    assert np.array_equal(runs[1].x, fedmls.simulate(fedmls.FedMLS(), svm(seed=4), rounds=5, seed=4).x)
+
+
+def test_a_store_is_continued(tmp_path, monkeypatch):
+    kwargs = {"rounds": 10, "batch": 0.4, "seeds": range(2), "store": tmp_path, "backend": "threads"}
+    fedmls.sweep(GRID[:1], svm(), **kwargs)
+    assert len(list(tmp_path.iterdir())) == 2
+    ran = []
+    module = sys.modules["fedmls.sweep"]
+    run = module._run
+    monkeypatch.setattr(module, "_run", lambda i, task, rounds: (ran.append(task), run(i, task, rounds))[1])
+    runs = fedmls.sweep(GRID, svm(), **kwargs)
+    assert len(ran) == 4
+    for got in runs:
+        expected = reference(got.algorithm, got.seed)
+        assert got.algorithm == expected.algorithm
+        assert np.array_equal(got.x, expected.x)
+        assert got.history[COUNTED].equals(expected.history[COUNTED])
+        assert got.optimum == expected.optimum
+    ran.clear()
+    fedmls.sweep(GRID, svm(), **{**kwargs, "rounds": 11})
+    assert len(ran) == 6  # other rounds, other runs
+    damaged = next(tmp_path.iterdir())
+    damaged.write_bytes(b"not parquet")
+    ran.clear()
+    fedmls.sweep(GRID, svm(), **kwargs)
+    fedmls.sweep(GRID, svm(), **{**kwargs, "rounds": 11})
+    assert len(ran) == 1  # the damaged one
+
+
+def test_diverged_runs_are_flagged_in_the_table_and_the_store(tmp_path):
+    problem = svm()
+    problem.loss = fedmls.huber(1e300)
+    wild, tame = fedmls.FedAvg(eta=10.0, T=3), fedmls.FedAvg(eta=1e-3, T=3)
+    for _ in range(2):
+        runs = fedmls.sweep([wild, tame], problem, rounds=200, optimum=1.0, store=tmp_path, backend="threads")
+        assert [run.diverged for run in runs] == [True, False]
+    table = fedmls.table(runs)
+    assert table.groupby("parameters")["diverged"].all().to_dict() == {
+        "eta0=0.01, eta=10, T=3": True,
+        "eta0=0.01, eta=0.001, T=3": False,
+    }
+    assert np.isfinite(table.select_dtypes("number").to_numpy()).all()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_ctrl_c_keeps_finished_runs(backend, jobs, tmp_path):
+    script = textwrap.dedent(f"""
+        import fedmls
+        from tests.problems import svm
+        quick, slow = fedmls.FedMLS(T=1), fedmls.FedMLS(T=100_000)
+        try:
+            fedmls.sweep([quick, slow], svm(), rounds=300, batch=0.4, seeds=range(2), jobs={jobs},
+                         backend={backend!r}, store={str(tmp_path)!r})
+        except fedmls.Interrupted as stop:
+            print(stop, [run.history["round"].iloc[-1] for run in stop.runs])
+    """)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 90
+    while len(list(tmp_path.glob("*.parquet"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole process group
+    out, err = process.communicate(timeout=60)
+    assert "stopped with 2 of 4 runs finished; they are kept in" in out
+    assert "[300, 300]" in out.replace("np.int64(", "").replace(")", "")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"backend": "gpu"}, "unknown backend 'gpu'"),
+        ({"seeds": []}, "there is nothing to run"),
+        ({"algorithms": []}, "there is nothing to run"),
+        ({"batch": 7}, "batch is 7"),
+        ({"rounds": 0}, "rounds is 0"),
+    ],
+)
+def test_bad_input(changes, message, tmp_path):
+    kwargs = {"algorithms": GRID, "problem": svm(), "rounds": 2, "store": tmp_path / "none", **changes}
+    with pytest.raises(ValueError) as error:
+        sweep_function(**kwargs)
+    assert str(error.value).startswith(message)
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,163 @@
+"""Every algorithm equals its transliteration, to 1e-9 over hundreds of rounds."""
+
+import numpy as np
+import pytest
+
+import fedmls
+from tests import transliterations as plain
+from tests.problems import lad, plain_subgradients, svm
+
+WEIGHTS = np.array([0.1, 0.3, 0.15, 0.25, 0.2])
+PROBLEMS = {
+    "svm": svm(),
+    "lad": lad(),
+    "weighted svm": svm(weights=WEIGHTS, reduction="mean"),
+    "sparse lad": lad(density=0.4),
+}
+X0 = np.array([0.3, -0.2, 0.1, 0.5, -0.4])
+
+
+@pytest.fixture(params=PROBLEMS, ids=str)
+def problem(request):
+    return PROBLEMS[request.param]
+
+
+def models(algorithm, problem, rounds, **options):
+    """The models after every round."""
+    kept = []
+    fedmls.simulate(
+        algorithm, problem, rounds=rounds, x0=X0, metrics={"model": lambda x: kept.append(x) or 0.0}, **options
+    )
+    assert len(kept) == rounds
+    return np.array(kept)
+
+
+def agree(ours, theirs):
+    theirs = np.array(theirs)
+    assert np.abs(ours - theirs).max() <= 1e-9 * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("radius", [None, 0.5])
+def test_fedmls_with_the_remarks_schedule(problem, radius):
+    expected = plain.fedmls(
+        plain_subgradients(problem),
+        problem.weights,
+        X0,
+        200,
+        lambda k: 0.7 / k,
+        lambda k: -(-3 * k // 2),
+        radius or np.inf,
+    )
+    agree(models(fedmls.FedMLS(lam0=0.7, T0=1.5, radius=radius), problem, 200), expected)
+
+
+def test_fedmls_with_constants(problem):
+    g = plain_subgradients(problem)
+    expected = plain.fedmls(g, problem.weights, X0, 300, lambda k: 0.02, lambda k: 7)
+    agree(models(fedmls.FedMLS(lam=0.02, T=7), problem, 300), expected)
+
+
+def test_fedavg(problem):
+    g = plain_subgradients(problem)
+    expected = plain.fedavg(g, problem.weights, X0, 200, lambda k: 0.003 / np.sqrt(k), lambda k: k)
+    agree(models(fedmls.FedAvg(eta0=0.003), problem, 200), expected)
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+@pytest.mark.parametrize("decay", ["round", "step"])
+def test_scaffold(problem, option, decay):
+    g = plain_subgradients(problem)
+    expected = plain.scaffold(g, problem.weights, X0, 150, 0.004, lambda k: k, option, decay)
+    agree(models(fedmls.Scaffold(eta0=0.004, option=option, decay=decay), problem, 150), expected)
+
+
+def meetings_of(algorithm, problem, rounds, seed):
+    history = fedmls.simulate(algorithm, problem, rounds=rounds, seed=seed, x0=X0).history
+    return history["local_steps"].tolist()
+
+
+def root(scale):
+    return lambda t: scale / np.sqrt(t)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_scaffnew(problem, seed):
+    algorithm = fedmls.Scaffnew(eta0=0.01)
+    meetings = meetings_of(algorithm, problem, 150, seed)
+    expected = plain.scaffnew(plain_subgradients(problem), problem.weights, X0, meetings, root(0.01), root(1.0))
+    agree(models(algorithm, problem, 150, seed=seed), expected)
+
+
+def test_scaffnew_with_a_constant_coin(problem):
+    algorithm = fedmls.Scaffnew(eta=0.003, p=0.2)
+    meetings = meetings_of(algorithm, problem, 150, 0)
+    g = plain_subgradients(problem)
+    expected = plain.scaffnew(g, problem.weights, X0, meetings, lambda t: 0.003, lambda t: 0.2)
+    agree(models(algorithm, problem, 150), expected)
+
+
+def test_gradskip(problem):
+    q = (0.9, 0.99, 1.0, 0.5, 0.8)
+    algorithm, seed = fedmls.GradSkip(eta0=0.01, q=q), 3
+    meetings = meetings_of(fedmls.Scaffnew(eta0=0.01), problem, 100, seed)
+    local, awake = problem.local(seed), []
+    for k in range(1, 101):
+        local.begin(k)
+        awake.append(local.run_length(q).ravel().tolist())
+    g = plain_subgradients(problem)
+    expected = plain.gradskip(g, problem.weights, X0, meetings, root(0.01), root(1.0), awake)
+    agree(models(algorithm, problem, 100, seed=seed), expected)
+
+
+def test_mini_batches_are_the_documented_ones():
+    """FedAvg with 30% batches, the batches drawn again in plain Python."""
+    problem, seed, rounds = svm(m=83), 11, 40
+    A = problem.matrix().toarray()
+    x, expected = X0, []
+    for k in range(1, rounds + 1):
+        ends = []
+        for i in range(problem.n):
+            part = slice(problem.offsets[i], problem.offsets[i + 1])
+            rows, b, m = A[part], problem.y[part], problem.rows_per_client[i]
+            size = int(np.ceil(0.3 * m))
+            drawn = plain.batches(seed, k, i, m, size)
+            u = x
+            for _ in range(k):
+                batch = next(drawn)
+                s = np.where(b[batch] * (rows[batch] @ u) < 1, -b[batch], 0.0)
+                u = u - 0.01 / np.sqrt(k) * (m / size) * rows[batch].T @ s
+            ends.append(u)
+        x = np.mean(ends, axis=0)
+        expected.append(x)
+    agree(models(fedmls.FedAvg(eta0=0.01), problem, rounds, batch=0.3, seed=seed), expected)
+
+
+def test_stochastic_runs_agree_in_the_mean_over_twenty_seeds():
+    """FedMLS with 10% batches against the transliteration with NumPy's own random numbers."""
+    problem, rounds = svm(n=4, m=200, seed=5), 40
+    A = problem.matrix().toarray()
+
+    def oracle(i, rng):
+        part = slice(problem.offsets[i], problem.offsets[i + 1])
+        rows, b, m = A[part], problem.y[part], problem.rows_per_client[i]
+
+        def subgradient(x):
+            batch = rng.choice(m, size=int(np.ceil(0.1 * m)), replace=False)
+            s = np.where(b[batch] * (rows[batch] @ x) < 1, -b[batch], 0.0)
+            return rows[batch].T @ s * (m / len(batch))
+
+        return subgradient
+
+    theirs = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        g = [oracle(i, rng) for i in range(problem.n)]
+        end = plain.fedmls(g, problem.weights, np.zeros(5), rounds, lambda k: 1.0 / k, lambda k: k)[-1]
+        theirs.append(problem.value(end))
+    runs = fedmls.sweep(
+        [fedmls.FedMLS(lam0=1.0)], problem, rounds=rounds, seeds=range(20), batch=0.1, backend="threads"
+    )
+    ours = [run.history["objective"].iloc[-1] for run in runs]
+    error = np.sqrt(np.var(ours) / 20 + np.var(theirs) / 20)
+    assert error > 0
+    assert abs(np.mean(ours) - np.mean(theirs)) < 4 * error
