@@ -70,25 +70,25 @@ def sweep(
     On Ctrl-C an :class:`fedmls.Interrupted` is raised, with the finished runs in ``.runs``.
     """
     one_of("backend", backend, BACKENDS)
-    seeds = list(seeds)
-    tasks = _tasks(list(algorithms), problem, seeds, rounds, batch, x0, optimum, metrics, every)
+    algorithms, seeds = list(algorithms), list(seeds)
+    total = len(algorithms) * len(seeds)
     kept = RunStore(store) if store is not None else None
     finished: dict[int, Run] = {}
-    if kept is not None:
-        finished = {i: run for i, task in enumerate(tasks) if (run := kept.load(task.key)) is not None}
-    todo = [i for i in range(len(tasks)) if i not in finished]
     try:
-        with Bar("sweep", len(tasks), "runs", progress) as bar:
-            bar.update(len(finished))
-            for i, run in _parallel([(i, tasks[i]) for i in todo], jobs, backend, bar, len(finished)):
+        with Bar("sweep", total, "runs", progress) as bar:
+            tasks = _tasks(algorithms, problem, seeds, rounds, batch, x0, optimum, metrics, every)
+            if kept is not None:
+                finished = {i: run for i, task in enumerate(tasks) if (run := kept.load(task.key)) is not None}
+            todo = [(i, task) for i, task in enumerate(tasks) if i not in finished]
+            for i, run in _parallel(todo, jobs, backend, bar, len(finished)):
                 if kept is not None:
                     kept.save(tasks[i].key, run)
                 finished[i] = run
     except KeyboardInterrupt:
         where = f"; they are kept in {store}: run again to go on" if store is not None else ""
         runs = [finished[i] for i in sorted(finished)]
-        raise Interrupted(f"stopped with {len(runs)} of {len(tasks)} runs finished{where}", runs) from None
-    return [finished[i] for i in range(len(tasks))]
+        raise Interrupted(f"stopped with {len(runs)} of {total} runs finished{where}", runs) from None
+    return [finished[i] for i in range(total)]
 
 
 def table(runs: Iterable[Run]) -> Any:
