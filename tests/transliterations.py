@@ -133,7 +133,9 @@ def batches(seed, k, client, m, size, call=0):
     rows = list(range(m))
     while True:
         for r in range(size):
-            z = (z + golden) & mask
-            j = r + (((splitmix(z) >> 32) * (m - r)) >> 32)
+            if r % 2 == 0:  # one hash gives two random numbers: its upper and its lower half
+                z = (z + golden) & mask
+                halves = divmod(splitmix(z), 1 << 32)
+            j = r + ((halves[r % 2] * (m - r)) >> 32)
             rows[r], rows[j] = rows[j], rows[r]
         yield list(rows[:size])

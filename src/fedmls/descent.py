@@ -154,11 +154,17 @@ def stream(seed: Any, k: Any, client: Any, call: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def draw(batch: Any, size: Any, m: Any, counter: Any) -> Any:
-    """Make batch[:size] a uniform sample without replacement of batch[:m]; return the next counter."""
+    """Make batch[:size] a uniform sample without replacement of batch[:m]; return the next counter.
+
+    One hash serves two draws, with its upper and its lower half.
+    """
+    bits = np.uint64(0)
     for r in range(size):
-        counter += GOLDEN
-        high = mix(counter) >> np.uint64(32)
-        k = r + np.int64((high * np.uint64(m - r)) >> np.uint64(32))
+        if r % 2 == 0:
+            counter += GOLDEN
+            bits = mix(counter)
+        k = r + np.int64(((bits >> np.uint64(32)) * np.uint64(m - r)) >> np.uint64(32))
+        bits <<= np.uint64(32)
         batch[r], batch[k] = batch[k], batch[r]
     return counter
 
@@ -217,17 +223,20 @@ def descend_rows(
             if l2 != 0.0 or l1 != 0.0:
                 for j in range(penalised):
                     g[j] += (l2 * u[j] + l1 * np.sign(u[j])) * size / m
-            for j in range(d):
-                u[j] -= a * (weight * g[j] + pull * (u[j] - v[j]) + h[j])
-            if radius < np.inf:
+            theta = average[t] if average.shape[0] > 0 else 0.0
+            if radius == np.inf:
+                for j in range(d):
+                    x = u[j] - a * (weight * g[j] + pull * (u[j] - v[j]) + h[j])
+                    u[j] = x
+                    u_tilde[j] += theta * (x - u_tilde[j])
+            else:
                 square = 0.0
                 for j in range(d):
+                    u[j] -= a * (weight * g[j] + pull * (u[j] - v[j]) + h[j])
                     square += u[j] * u[j]
-                if square > radius * radius:
-                    u *= radius / np.sqrt(square)
-            if average.shape[0] > 0:
-                theta = average[t]
+                shrink = min(1.0, radius / np.sqrt(square)) if square > 0.0 else 1.0
                 for j in range(d):
+                    u[j] *= shrink
                     u_tilde[j] += theta * (u[j] - u_tilde[j])
     return out, (out_tilde if average.shape[0] > 0 else out)
 
