@@ -200,7 +200,8 @@ class Simulation:
             counts.append(counters)
         models, rows = [], []
         for k, up, counters in zip(ks, ups, counts, strict=True):
-            server = algorithm.server_round(k, server, weighted_mean(self.problem.weights, up))
+            seen = up if algorithm.aggregate == "stack" else weighted_mean(self.problem.weights, up)
+            server = algorithm.server_round(k, server, seen)
             x = algorithm.model(server)
             objective = self.problem.value(x)
             if not (np.isfinite(objective) and np.isfinite(x).all()):

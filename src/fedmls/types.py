@@ -8,7 +8,7 @@ One round k (rounds count from 1)::
 
     server, down = algorithm.broadcast(k, server, rng)            # down goes to every client
     client, up   = algorithm.client_round(k, client, down, local) # up comes back
-    server       = algorithm.server_round(k, server, mean_up)     # mean_up = sum_i w_i up_i
+    server       = algorithm.server_round(k, server, mean_up)     # mean_up = Σ_i w_i up_i
     x            = algorithm.model(server)                        # the answer after round k
 
 The array fields of ``down`` and ``up`` are what travels: vectors and bytes are counted from them.
@@ -75,6 +75,7 @@ class Algorithm(Protocol):
     """What an engine needs. Implementations are frozen dataclasses of hyper-parameters."""
 
     name: ClassVar[str]
+    aggregate: ClassVar[str]  # "mean": the server sees only Σ w_i up_i; "stack": it sees every client's upload
 
     @property
     def rounds_per_exchange(self) -> int:

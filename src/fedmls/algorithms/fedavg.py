@@ -37,6 +37,7 @@ class FedAvg:
     """η_k = eta0/√k and T_k = ⌈T0 k⌉ (the paper's experiment), or constants ``eta`` and ``T``."""
 
     name: ClassVar[str] = "fedavg"
+    aggregate: ClassVar[str] = "mean"
     eta0: float = 0.01
     T0: float = 1.0
     eta: float | Power | None = None

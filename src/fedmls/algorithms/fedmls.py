@@ -65,6 +65,7 @@ class FedMLS:
     """
 
     name: ClassVar[str] = "fedmls"
+    aggregate: ClassVar[str] = "mean"
     lam0: float = 1.0
     T0: float = 1.0
     lam: float | Power | None = None

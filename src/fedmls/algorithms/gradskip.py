@@ -49,6 +49,7 @@ class GradSkip:
     """
 
     name: ClassVar[str] = "gradskip"
+    aggregate: ClassVar[str] = "mean"
     eta0: float = 0.01
     q: float | Sequence[float] = 1.0
     eta: float | Power | None = None

@@ -50,6 +50,7 @@ class Scaffnew:
     """η_t = eta0/√t and p_t = 1/√t, or ``eta`` and ``p`` as given (numbers are constants)."""
 
     name: ClassVar[str] = "scaffnew"
+    aggregate: ClassVar[str] = "mean"
     eta0: float = 0.01
     eta: float | Power | None = None
     p: float | Power | None = None

@@ -52,6 +52,7 @@ class Scaffold:
     """
 
     name: ClassVar[str] = "scaffold"
+    aggregate: ClassVar[str] = "mean"
     eta0: float = 0.01
     T0: float = 1.0
     option: str = "II"
