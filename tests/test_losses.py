@@ -79,3 +79,8 @@ def test_bad_losses(call, message):
     with pytest.raises(ValueError) as error:
         call()
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize("loss", ALL, ids=repr)
+def test_the_loss_of_nan_is_nan(loss):
+    assert np.isnan(loss.value(np.array([np.nan]), np.array([1.0])))

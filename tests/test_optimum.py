@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression, QuantileRegressor
 from sklearn.svm import LinearSVC
 
 import fedmls
+from fedmls.certificate import lower_bound
 from fedmls.losses import LOSSES, Loss, pinball
 from tests.problems import lad, svm
 
@@ -91,7 +92,7 @@ def test_the_lower_bound_is_below_every_point_for_any_slopes(seed, x, data):
     if loss.is_classification:
         problem.y = np.where(problem.y > 0, 1.0, -1.0)
     slopes = np.random.default_rng(seed).normal(size=12)
-    bound = module.lower_bound(problem, slopes, radius=float(np.linalg.norm(x)) + 1e-9)
+    bound = lower_bound(problem, slopes, radius=float(np.linalg.norm(x)) + 1e-9)
     assert bound <= problem.value(np.array(x)) + 1e-9
 
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
 from fedmls import partition
@@ -71,6 +72,13 @@ def test_by_column():
     assert partition.by_column(np.array([[5.0, 1], [6.0, 2]]), 0).tolist() == [0, 1]
 
 
+def test_sparse_rows_are_cut_too():
+    rows = sparse.csr_array(X)
+    assert len(np.unique(partition.kmeans(rows, 5))) == 5
+    assert np.array_equal(partition.by_column(rows, 0), partition.by_column(X, 0))
+    assert np.bincount(partition.iid(rows, 3)).tolist() == [233, 233, 233]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -79,8 +87,12 @@ def test_by_column():
         (lambda: partition.iid(X, 0), "n_clients is 0; it must be a whole number of at least 1"),
         (lambda: partition.dirichlet(Y, 5, alpha=0), "alpha is 0; it must be a positive number"),
         (lambda: partition.by_column(pd.DataFrame({"a": [1]}), "b"), "there is no column 'b'; there are a"),
+        (lambda: partition.by_column(["a", None]), "values[1] is missing (None)"),
+        (lambda: partition.dirichlet([1.0, np.nan], 1), "y[1] is missing (nan)"),
+        (lambda: partition.kmeans(np.full((9, 2), np.nan), 3), "X[0, 0] is nan"),
+        (lambda: partition.kmeans(np.ones(9), 3), "X has shape (9,)"),
         (lambda: partition.by_column(X, 9), "column is 9; X has columns 0..8"),
-        (lambda: partition.by_column([1.0, np.nan]), "row 1 has no value in the column to cut by"),
+        (lambda: partition.by_column([1.0, np.nan]), "values[1] is missing (nan); fill it in or drop the row"),
     ],
 )
 def test_bad_input(call, message):

@@ -1,6 +1,7 @@
 """Problems: values and subgradients against NumPy, and every kind of bad input."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,16 +102,33 @@ def broken(values, at, value):
 
 
 BAD = {
+    "text in objects": (lambda: fedmls.Problem(np.array([["a"]], dtype=object), [1], [0]), "X must hold numbers"),
+    "complex": (lambda: fedmls.Problem(X + 1j, Y, CLIENTS), "X holds complex128; it must hold real numbers"),
+    "masked": (lambda: fedmls.Problem(np.ma.array(X), Y, CLIENTS), "X is a masked array"),
+    "label missing": (lambda: fedmls.Problem(X, [None] + ["a"] * 14 + ["b"] * 15, CLIENTS), "y[0] is missing (None)"),
+    "label NA": (
+        lambda: fedmls.Problem(X, pd.array([pd.NA] + ["a"] * 14 + ["b"] * 15, dtype="string"), CLIENTS),
+        "y[0] is missing (<NA>)",
+    ),
+    "label infinite": (lambda: fedmls.Problem(X, broken(X[:, 0], 3, np.inf), CLIENTS, "absolute"), "y[3] is inf"),
+    "client missing": (lambda: fedmls.Problem(X, Y, ["a"] * 29 + [None]), "clients[29] is missing (None)"),
+    "client fraction": (lambda: fedmls.Problem(X, Y, CLIENTS / 2), "clients holds fractions"),
+    "intercept": (lambda: fedmls.Problem(X, Y, CLIENTS, intercept="no"), "intercept is 'no'; it must be True or False"),
+    "weights text": (lambda: fedmls.Problem(X, Y, CLIENTS, weights=["a"] * 3), "weights is ['a', 'a', 'a']; it must"),
+    "loss list": (lambda: fedmls.Problem(X, Y, CLIENTS, loss=["hinge"]), "unknown loss ['hinge']"),
+    "no functions": (lambda: fedmls.OracleProblem([], 2), "there are no clients"),
+    "not a pair": (lambda: fedmls.OracleProblem([max], 2), "clients[0] is <built-in function max>; give a pair"),
+    "dimension": (lambda: fedmls.OracleProblem([(max, max)], 2.5), "dimension is 2.5; it must be a whole number"),
     "NaN": (lambda: fedmls.Problem(broken(X, (4, 1), np.nan), Y, CLIENTS), "X[4, 1] is nan; drop such rows or fill"),
     "infinite": (lambda: fedmls.Problem(broken(X, (2, 0), np.inf), Y, CLIENTS), "X[2, 0] is inf"),
     "sparse NaN": (
         lambda: fedmls.Problem(sparse.csr_array(broken(X, (4, 1), np.nan)), Y, CLIENTS),
         "X[4, 1] is nan",
     ),
-    "text": (lambda: fedmls.Problem([["a"]], [1], [0]), "X must hold numbers"),
+    "text": (lambda: fedmls.Problem([["a"]], [1], [0]), "X holds <U1; it must hold real numbers"),
     "one dimension": (lambda: fedmls.Problem(X[:, 0], Y, CLIENTS), "X has shape (30,)"),
     "no rows": (lambda: fedmls.Problem(X[:0], Y[:0], CLIENTS[:0]), "X has shape (0, 3)"),
-    "label NaN": (lambda: fedmls.Problem(X, broken(X[:, 0], 3, np.nan), CLIENTS, "absolute"), "y[3] is nan"),
+    "label NaN": (lambda: fedmls.Problem(X, broken(X[:, 0], 3, np.nan), CLIENTS, "absolute"), "y[3] is missing (nan)"),
     "one class": (
         lambda: fedmls.Problem(X, np.ones(30), CLIENTS),
         "the hinge loss needs labels of two classes; y has 1 (1.0)",
@@ -145,3 +163,23 @@ def test_bad_input(case):
         call()
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+def test_labels_and_clients_of_many_kinds_mean_the_same():
+    plain = fedmls.Problem(X, Y, CLIENTS)
+    x = np.ones(4)
+    for labels in (pd.Series(Y, index=range(100, 130)), list(Y), Y.astype(object), Y > 0):
+        assert fedmls.Problem(X, labels, CLIENTS).value(x) == plain.value(x)
+    for clients in (CLIENTS.astype(float), CLIENTS.astype(object), pd.Categorical(CLIENTS), list(CLIENTS)):
+        assert fedmls.Problem(X, Y, clients).value(x) == plain.value(x)
+    numbers = fedmls.Problem(X, X[:, 0], CLIENTS, "absolute")
+    assert fedmls.Problem(X, X[:, 0].astype(object), CLIENTS, "absolute").value(x) == numbers.value(x)
+
+
+def test_numpy_numbers_are_numbers():
+    assert fedmls.FedMLS(lam0=np.int64(1), T=np.float32(3)) == fedmls.FedMLS(lam0=1, T=3) == fedmls.FedMLS(T=3.0)
+    assert repr(fedmls.FedMLS(lam0=1)) == repr(fedmls.FedMLS(lam0=np.float64(1.0)))
+    assert fedmls.GradSkip(q=np.float32(0.5)) == fedmls.GradSkip(q=0.5)
+    assert fedmls.Problem(X, Y, CLIENTS, l2=np.float32(0.5)).l2 == 0.5
+    run = fedmls.simulate(fedmls.FedMLS(), fedmls.Problem(X, Y, CLIENTS), rounds=np.int64(2), batch=np.float32(0.5))
+    assert len(run.history) == 2

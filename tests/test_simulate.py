@@ -99,6 +99,12 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
             fedmls.simulate(fedmls.FedMLS(), svm(), rounds=3, checkpoint=file, **change)
     with pytest.raises(ValueError, match="belongs to another run: its algorithm"):
         fedmls.simulate(fedmls.FedMLS(lam0=2.0), svm(), rounds=3, checkpoint=file)
+    with pytest.raises(ValueError, match="belongs to another run: its metrics"):
+        fedmls.simulate(fedmls.FedMLS(), svm(), rounds=3, checkpoint=file, metrics={"norm": np.linalg.norm})
+    with pytest.raises(ValueError, match="belongs to another run: its optimum"):
+        fedmls.simulate(fedmls.FedMLS(), svm(), rounds=3, checkpoint=file, optimum=None)
+    with pytest.raises(ValueError, match="is at round 3 already; ask for at least so many rounds"):
+        fedmls.simulate(fedmls.FedMLS(), svm(), rounds=2, checkpoint=file)
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(ValueError, match=r"is not a checkpoint .* delete it to start anew"):
         fedmls.simulate(fedmls.FedMLS(), svm(), rounds=3, checkpoint=file)
@@ -113,6 +119,17 @@ def test_a_diverging_run_ends_with_its_history_and_a_flag():
     assert np.isfinite(run.history.to_numpy()).all()
     assert np.isfinite(run.x).all()
     assert run.history["objective"].iloc[-1] == problem.value(run.x)
+
+
+def test_a_diverging_run_keeps_its_last_finite_round_whatever_every_is():
+    problem = lad(loss="huber")
+    problem.loss = fedmls.huber(1e300)
+    each, tenth = (
+        fedmls.simulate(fedmls.FedAvg(eta=10.0, T=3), problem, rounds=500, optimum=1.0, every=every).history
+        for every in (1, 1000)
+    )
+    assert len(tenth) == 1
+    assert tenth["objective"].iloc[0] == each["objective"].iloc[-1]
 
 
 def test_a_run_that_diverges_at_once_has_an_empty_history():
@@ -192,6 +209,11 @@ BAD = {
     "x0 length": ({"x0": [1.0]}, "x0 has shape (1,); it must be 5 finite numbers"),
     "x0 NaN": ({"x0": [np.nan] * 5}, "x0 has shape (5,); it must be 5 finite numbers"),
     "optimum": ({"optimum": "none"}, "unknown optimum 'none'"),
+    "optimum list": ({"optimum": [3]}, "optimum is [3]; give a number"),
+    "metrics": ({"metrics": [len]}, "metrics is [<built-in function len>]; give functions by name"),
+    "metric name": ({"metrics": {"gap": len}}, "metrics holds 'gap', which is a column already"),
+    "x0 text": ({"x0": "abc"}, "x0 is 'abc'; it must be 5 finite numbers"),
+    "large seed": ({"seed": 2**64}, "seed is 18446744073709551616;"),
 }
 
 
@@ -216,9 +238,9 @@ def test_bad_input(case, monkeypatch):
             "unknown parameter of FedMLS 'raduis': did you mean 'radius'",
         ),
         (lambda: fedmls.FedMLS(1.0), TypeError, "FedMLS takes its parameters by name: lam0, T0"),
-        (lambda: fedmls.FedMLS(radius=0), ValueError, "radius is 0; it must be a positive number"),
-        (lambda: fedmls.FedMLS(lam0=-1), ValueError, "lam0 is -1; it must be a positive number"),
-        (lambda: fedmls.FedMLS(T=0), ValueError, "T is 0; it must be a positive number or a fedmls.Power"),
+        (lambda: fedmls.FedMLS(radius=0), ValueError, "radius is 0.0; it must be a positive number"),
+        (lambda: fedmls.FedMLS(lam0=-1), ValueError, "lam0 is -1.0; it must be a positive number"),
+        (lambda: fedmls.FedMLS(T=0), ValueError, "T is 0.0; it must be a positive number or a fedmls.Power"),
         (lambda: fedmls.FedMLS(output="mean"), ValueError, "unknown output 'mean'"),
         (lambda: fedmls.Scaffold(option="III"), ValueError, "unknown option 'III'"),
         (lambda: fedmls.GradSkip(q=1.5), ValueError, "q is 1.5; take probabilities in [0, 1]"),
@@ -226,6 +248,18 @@ def test_bad_input(case, monkeypatch):
             lambda: fedmls.simulate(fedmls.GradSkip(q=[0.5]), svm(), rounds=1),
             ValueError,
             "q has 1 values for 5 clients",
+        ),
+        (lambda: fedmls.simulate("fedmls", svm(), rounds=1), ValueError, "'fedmls' is no algorithm; give an object"),
+        (lambda: fedmls.simulate(fedmls.FedMLS(), 3, rounds=1), ValueError, "int is no problem; give a fedmls.Problem"),
+        (lambda: fedmls.FedMLS(lam0=10**400), ValueError, "lam0 is 1000"),
+        (lambda: fedmls.FedMLS(paired="no"), ValueError, "paired is 'no'; it must be True or False"),
+        (lambda: fedmls.GradSkip(q=None), ValueError, "q is None; take probabilities"),
+        (lambda: fedmls.make(["x"]), ValueError, "unknown algorithm ['x']"),
+        (lambda: fedmls.table([]), ValueError, "runs is empty; give a list"),
+        (
+            lambda: fedmls.simulate(fedmls.Scaffnew(p=fedmls.Power(1e-9, -2)), svm(), rounds=1),
+            ValueError,
+            "Power(scale=1e-09, exponent=-2.0) gave no meeting in 100,000,000 steps",
         ),
         (lambda: fedmls.Power(0), ValueError, "Power(scale=0, exponent=0.0) is no schedule"),
     ],

@@ -1,6 +1,7 @@
 """Many runs: order, equality of backends, a store that is continued, Ctrl-C."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def test_a_store_is_continued(tmp_path, monkeypatch):
     ran = []
     module = sys.modules["fedmls.sweep"]
     run = module._run
-    monkeypatch.setattr(module, "_run", lambda i, task, rounds: (ran.append(task), run(i, task, rounds))[1])
+    monkeypatch.setattr(module, "_run", lambda i, task, *rest: (ran.append(task), run(i, task, *rest))[1])
     runs = fedmls.sweep(GRID, svm(), **kwargs)
     assert len(ran) == 4
     for got in runs:
@@ -82,6 +83,39 @@ def test_a_store_is_continued(tmp_path, monkeypatch):
     assert len(ran) == 1  # the damaged one
 
 
+def test_a_store_tells_starts_and_optima_apart(tmp_path):
+    kwargs = {"rounds": 3, "store": tmp_path, "backend": "threads", "seeds": np.arange(1)}
+    starts = [np.zeros(5), 1e-12 * np.ones(5)]
+    runs = [fedmls.sweep(GRID[:1], svm(), x0=x0, **kwargs)[0] for x0 in starts]
+    assert not np.array_equal(runs[0].x, runs[1].x)
+    for optimum in (None, 1.0, "auto"):
+        (run,) = fedmls.sweep(GRID[:1], svm(), optimum=optimum, **kwargs)
+        assert run.optimum == (svm().optimum.value if optimum == "auto" else optimum)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_the_optimum_is_solved_once_for_each_problem(monkeypatch):
+    solved = []
+    module = sys.modules["fedmls.optimum"]
+    solve = module._solve
+    monkeypatch.setattr(module, "_solve", lambda program: (solved.append(1), solve(program))[1])
+    fedmls.sweep(GRID, lambda seed: svm(seed=seed), rounds=2, seeds=range(3), backend="threads")
+    assert len(solved) == 3
+
+
+def test_runs_report_their_progress(tmp_path):
+    """On a terminal the bar moves with the rounds, also of other processes."""
+    script = textwrap.dedent("""
+        import fedmls
+        from tests.problems import svm
+        fedmls.sweep([fedmls.FedMLS(T=30_000)], svm(), rounds=150, seeds=range(2), jobs=2, progress=True)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    shown = [float(x) for x in re.findall(r"(\d+)/2 runs", done.stderr)]
+    assert shown
+    assert "gap" in done.stderr
+
+
 def test_diverged_runs_are_flagged_in_the_table_and_the_store(tmp_path):
     problem = svm()
     problem.loss = fedmls.huber(1e300)
@@ -91,8 +125,8 @@ def test_diverged_runs_are_flagged_in_the_table_and_the_store(tmp_path):
         assert [run.diverged for run in runs] == [True, False]
     table = fedmls.table(runs)
     assert table.groupby("parameters")["diverged"].all().to_dict() == {
-        "eta0=0.01, eta=10, T=3": True,
-        "eta0=0.01, eta=0.001, T=3": False,
+        "eta=10, T=3": True,
+        "eta=0.001, T=3": False,
     }
     assert np.isfinite(table.select_dtypes("number").to_numpy()).all()
 
@@ -131,10 +165,17 @@ def test_ctrl_c_keeps_finished_runs(backend, jobs, tmp_path):
     ("changes", "message"),
     [
         ({"backend": "gpu"}, "unknown backend 'gpu'"),
-        ({"seeds": []}, "there is nothing to run"),
-        ({"algorithms": []}, "there is nothing to run"),
+        ({"seeds": []}, "seeds is empty; give a list, such as range(20)"),
+        ({"algorithms": []}, "algorithms is empty; give a list, such as [fedmls.FedMLS()]"),
         ({"batch": 7}, "batch is 7"),
         ({"rounds": 0}, "rounds is 0"),
+        ({"jobs": 0}, "jobs is 0; it must be a whole number, -1 for one per core"),
+        ({"seeds": 20}, "seeds is 20; give a list, such as range(20)"),
+        ({"seeds": [0, -1]}, "seed is -1"),
+        ({"algorithms": GRID[0]}, "algorithms is FedMLS(lam0=0.1"),
+        ({"algorithms": [fedmls.FedMLS]}, "<class 'fedmls.algorithms.fedmls.FedMLS'> is no algorithm; give an object"),
+        ({"problem": [svm()]}, "list is no problem; give one, or a function of the seed"),
+        ({"metrics": {"gap": len}}, "metrics holds 'gap', which is a column already"),
     ],
 )
 def test_bad_input(changes, message, tmp_path):

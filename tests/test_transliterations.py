@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedmls
+from fedmls.simulate import Simulation
 from tests import transliterations as plain
 from tests.problems import lad, plain_subgradients, svm
 
@@ -57,10 +58,38 @@ def test_fedmls_with_constants(problem):
     agree(models(fedmls.FedMLS(lam=0.02, T=7), problem, 300), expected)
 
 
+@pytest.mark.parametrize("output", ["average", "last"])
+def test_fedmlse(problem, output):
+    g = plain_subgradients(problem)
+    averages, lasts = plain.fedmlse(g, problem.weights, X0, 200, lambda k: 0.4 / k, lambda k: k)
+    ours = models(fedmls.FedMLSE(lam0=0.4, output=output), problem, 200)
+    agree(ours, averages if output == "average" else lasts)
+
+
 def test_fedavg(problem):
     g = plain_subgradients(problem)
     expected = plain.fedavg(g, problem.weights, X0, 200, lambda k: 0.003 / np.sqrt(k), lambda k: k)
     agree(models(fedmls.FedAvg(eta0=0.003), problem, 200), expected)
+
+
+@pytest.mark.parametrize("output", ["last", "average"])
+def test_subgradient(problem, output):
+    g = plain_subgradients(problem)
+    lasts, averages = plain.subgradient(g, problem.weights, X0, 300, root(0.02))
+    agree(models(fedmls.Subgradient(eta0=0.02, output=output), problem, 300), lasts if output == "last" else averages)
+
+
+def test_fedprox(problem):
+    g = plain_subgradients(problem)
+    expected = plain.fedprox(g, problem.weights, X0, 200, root(0.003), lambda k: k, 1 / 0.3)
+    agree(models(fedmls.FedProx(eta0=0.003, rho=0.3), problem, 200), expected)
+
+
+@pytest.mark.parametrize("output", ["average", "last"])
+def test_dcs(problem, output):
+    g = plain_subgradients(problem)
+    averages, lasts = plain.dcs(g, problem.weights, X0, 200, 20.0, 1 / 20.0, lambda k: k)
+    agree(models(fedmls.DCS(eta=20.0, output=output), problem, 200), averages if output == "average" else lasts)
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
@@ -107,6 +136,69 @@ def test_gradskip(problem):
     g = plain_subgradients(problem)
     expected = plain.gradskip(g, problem.weights, X0, meetings, root(0.01), root(1.0), awake)
     agree(models(algorithm, problem, 100, seed=seed), expected)
+
+
+def prox_by_cvxpy(problem, i):
+    import cvxpy as cp
+
+    part = slice(problem.offsets[i], problem.offsets[i + 1])
+    A, b, c = problem.matrix().toarray()[part], problem.y[part], problem.row_weights[part]
+    x, v, root = cp.Variable(problem.dimension), cp.Parameter(problem.dimension), cp.Parameter(nonneg=True)
+    rows = cp.pos(1 - cp.multiply(b, A @ x)) if problem.loss.name == "hinge" else cp.abs(A @ x - b)
+    program = cp.Problem(cp.Minimize(c @ rows + cp.sum_squares(root * x - v) / 2))
+
+    def prox(center, weight):
+        root.value, v.value = weight**-0.5, weight**-0.5 * center
+        program.solve(solver="CLARABEL", tol_gap_abs=1e-13, tol_gap_rel=1e-13, tol_feas=1e-13)
+        return x.value
+
+    return prox
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.6])
+@pytest.mark.parametrize("name", ["lad", "weighted svm"])
+def test_admm(name, alpha):
+    """The reference solver, not we, is why this is 1e-6."""
+    problem = PROBLEMS[name]
+    prox = [prox_by_cvxpy(problem, i) for i in range(problem.n)]
+    expected = np.array(plain.admm(prox, problem.weights, X0, 30, 3.0, alpha))
+    ours = models(fedmls.ADMM(rho=3.0, relaxation=alpha), problem, 30)
+    assert np.abs(ours - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+def test_admm_where_the_proximal_step_is_a_linear_system():
+    """Least squares: a Huber loss that never leaves its parabola."""
+    problem = lad(loss=fedmls.huber(1e9), weights=WEIGHTS, l2=0.2)
+    A = problem.matrix().toarray()
+
+    def solve(i):
+        part = slice(problem.offsets[i], problem.offsets[i + 1])
+        ridge = np.diag(np.where(np.arange(5) < 4, 0.2, 0.0))
+
+        def prox(v, weight):
+            system = A[part].T @ A[part] + ridge + np.eye(5) / weight
+            return np.linalg.solve(system, A[part].T @ problem.y[part] + v / weight)
+
+        return prox
+
+    expected = plain.admm([solve(i) for i in range(problem.n)], WEIGHTS, X0, 200, 7.0, 1.6)
+    agree(models(fedmls.ADMM(rho=7.0), problem, 200, optimum=None), expected)
+
+
+@pytest.mark.parametrize("name", ["lad", "weighted svm"])
+def test_bundle(name):
+    """The solvers, not we, are why this is 1e-5; all cuts are kept for the 12 rounds."""
+    problem = PROBLEMS[name]
+    f = [lambda x, i=i: problem.client_values(x)[i] for i in range(problem.n)]
+    points, bounds = plain.bundle(f, plain_subgradients(problem), problem.weights, X0, 12, 4.0, 0.4)
+    simulation = Simulation(fedmls.Bundle(radius=4.0, level=0.4), problem, 12, x0=X0)
+    ours = [simulation.at.server.x]
+    lows = []
+    for _ in simulation.play():
+        ours.append(simulation.at.server.x)
+        lows.append(simulation.at.server.f_low)
+    np.testing.assert_allclose(ours[:-1], points, atol=1e-5)
+    np.testing.assert_allclose(lows, np.maximum.accumulate(bounds), atol=1e-6)
 
 
 def test_mini_batches_are_the_documented_ones():

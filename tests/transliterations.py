@@ -42,6 +42,26 @@ def fedmls(g, w, x0, K, lam, T, R=np.inf):
     return models
 
 
+def fedmlse(g, w, x0, K, lam, T):
+    """FedMLS-E; returns the means of the x^i and of the z^i after each round."""
+    n = len(g)
+    xs, zs, averages, lasts = [x0] * n, [x0] * n, [], []
+    for k in range(1, K + 1):
+        a = 2 / (k + 1)
+        ys = [(1 - a) * xs[i] + a * zs[i] for i in range(n)]
+        y = sum(w[i] * ys[i] for i in range(n))
+        for i in range(n):
+            v = zs[i] - k / 2 * (ys[i] - y)
+            u = u_avg = zs[i]
+            for t in range(1, T(k) + 1):
+                u = u - (g[i](u) * lam(k) / n * k / 2 + u - v) / (1 + t / 2)
+                u_avg = u_avg + 2 * (t + 1) / (t * (t + 3)) * (u - u_avg)
+            zs[i], xs[i] = u, (1 - a) * xs[i] + a * u_avg
+        averages.append(sum(w[i] * xs[i] for i in range(n)))
+        lasts.append(sum(w[i] * zs[i] for i in range(n)))
+    return averages, lasts
+
+
 def fedavg(g, w, x0, K, eta, T):
     x, models = x0, []
     for k in range(1, K + 1):
@@ -54,6 +74,62 @@ def fedavg(g, w, x0, K, eta, T):
         x = sum(w[i] * ends[i] for i in range(len(g)))
         models.append(x)
     return models
+
+
+def subgradient(g, w, x0, K, eta):
+    """The points x_1, ..., x_K, and the averages of the points before them, weighted by their step."""
+    x, points, steps, lasts, averages = x0, [], [], [], []
+    for k in range(1, K + 1):
+        points.append(x)
+        steps.append(eta(k))
+        x = x - eta(k) * sum(w[i] * g[i](x) for i in range(len(g)))
+        lasts.append(x)
+        averages.append(np.average(points, axis=0, weights=steps))
+    return lasts, averages
+
+
+def fedprox(g, w, x0, K, eta, T, mu):
+    x, models = x0, []
+    for k in range(1, K + 1):
+        ends = []
+        for i in range(len(g)):
+            u = x
+            for _ in range(T(k)):
+                u = u - eta(k) * (g[i](u) + mu * (u - x))
+            ends.append(u)
+        x = sum(w[i] * ends[i] for i in range(len(g)))
+        models.append(x)
+    return models
+
+
+def dcs(g, w, x0, K, eta, tau, T):
+    """Lan, Lee, Zhou, Algorithms 3 (DCS) and CS, α = 1, with the whole matrix P = I - 1 w' in place of the Laplacian.
+
+    Steps solve their own optimality condition: w + h + η (u - x) + η β (u - u_before) = 0. Returns the mean of the
+    ergodic averages and the mean of the extrapolated points after each round.
+    """
+    n = len(g)
+    P = np.eye(n) - np.outer(np.ones(n), w)
+    x = x_before = x_hat = np.tile(x0, (n, 1))
+    y, hats, averages, lasts = 0 * x, [], [], []
+    for k in range(1, K + 1):
+        x_tilde = x_hat - x_before + x
+        y = y + P @ x_tilde / tau
+        dual = P @ y
+        x_before, x, x_hat = x, x.copy(), 0 * x
+        for i in range(n):
+            u, total = x_before[i], 0.0
+            for t in range(1, T(k) + 1):
+                beta, lam = t / 2, t + 1
+                u = (eta * x_before[i] + eta * beta * u - dual[i] - g[i](u)) / (eta * (1 + beta))
+                x_hat[i] += lam * u
+                total += lam
+            x[i] = u
+            x_hat[i] /= total
+        hats.append(x_hat)
+        averages.append(w @ np.mean(hats, axis=0))
+        lasts.append(w @ (x_hat - x_before + x))
+    return averages, lasts
 
 
 def scaffold(g, w, x0, K, eta0, T, option, decay):
@@ -114,6 +190,42 @@ def gradskip(g, w, x0, meetings, eta, p, awake):
             xs = hats
         hs = [h_hats[i] + p(t) / eta(t) * (xs[i] - hats[i]) for i in range(n)] if t == last else h_hats
     return models
+
+
+def admm(prox, w, x0, K, rho, alpha):
+    """prox[i](v, weight) is argmin_x f_i(x) + ‖x - v‖²/(2 weight). Boyd et al. (7.6)-(7.8), relaxed by (3.19)."""
+    n = len(prox)
+    z, us, models = x0, [0 * x0] * n, []
+    for _ in range(K):
+        xs = [prox[i](z - us[i], 1 / rho) for i in range(n)]
+        hats = [alpha * xs[i] + (1 - alpha) * z for i in range(n)]
+        z = sum(w[i] * (hats[i] + us[i]) for i in range(n))
+        us = [us[i] + hats[i] - z for i in range(n)]
+        models.append(z)
+    return models
+
+
+def bundle(f, g, w, x0, K, radius, level):
+    """The level method with all cuts; both programs by cvxpy. Returns the points evaluated and the lower bounds."""
+    import cvxpy as cp
+
+    n, x, best, points, bounds = len(f), x0, np.inf, [], []
+    cuts = [[] for _ in range(n)]
+    v = cp.Variable(len(x0))
+    tight = {"solver": "CLARABEL", "tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
+    for _ in range(K):
+        points.append(x)
+        best = min(best, sum(w[i] * f[i](x) for i in range(n)))
+        for i in range(n):
+            cuts[i].append((f[i](x), g[i](x), x))
+        model = sum(w[i] * cp.max(cp.hstack([a + s @ (v - p) for a, s, p in cuts[i]])) for i in range(n))
+        box = [cp.abs(v - x0) <= radius]
+        low = cp.Problem(cp.Minimize(model), box).solve(**tight)
+        bounds.append(low)
+        nearest = cp.Problem(cp.Minimize(cp.sum_squares(v - x)), [*box, model <= (1 - level) * low + level * best])
+        nearest.solve(**tight)
+        x = v.value
+    return points, bounds
 
 
 def splitmix(z):

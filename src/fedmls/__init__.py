@@ -6,7 +6,23 @@ run.x, run.history
 """
 
 from fedmls import datasets, partition
-from fedmls.algorithms import ALGORITHMS, FedAvg, FedMLS, GradSkip, Scaffnew, Scaffold, make
+from fedmls.algorithms import (
+    ADMM,
+    ALGORITHMS,
+    DCS,
+    Bundle,
+    FedAvg,
+    FedMLS,
+    FedMLSE,
+    FedMLSP,
+    FedProx,
+    GradSkip,
+    Scaffnew,
+    Scaffold,
+    Subgradient,
+    make,
+)
+from fedmls.compression import Compressed
 from fedmls.losses import LOSSES, epsilon_insensitive, huber, pinball
 from fedmls.mopes import mopes
 from fedmls.optimum import optimum
@@ -14,23 +30,33 @@ from fedmls.problem import OracleProblem, Problem
 from fedmls.schedules import Power
 from fedmls.simulate import Interrupted, simulate
 from fedmls.sweep import sweep, table
+from fedmls.theory import Plan, plan
 from fedmls.types import Run
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ADMM",
     "ALGORITHMS",
+    "DCS",
     "LOSSES",
+    "Bundle",
+    "Compressed",
     "FedAvg",
     "FedMLS",
+    "FedMLSE",
+    "FedMLSP",
+    "FedProx",
     "GradSkip",
     "Interrupted",
     "OracleProblem",
+    "Plan",
     "Power",
     "Problem",
     "Run",
     "Scaffnew",
     "Scaffold",
+    "Subgradient",
     "datasets",
     "epsilon_insensitive",
     "huber",
@@ -39,6 +65,7 @@ __all__ = [
     "optimum",
     "partition",
     "pinball",
+    "plan",
     "simulate",
     "sweep",
     "table",

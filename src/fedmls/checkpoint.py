@@ -12,7 +12,7 @@ FORMAT = 1
 
 
 def save(file: Path, identity: dict[str, Any], snapshot: Any, rows: list[dict[str, float]]) -> None:
-    fields: dict[str, Any] = {"steps": snapshot.steps}
+    fields: dict[str, Any] = {"steps": snapshot.steps, "slopes": snapshot.slopes}
     for part in ("counters", "server", "clients"):
         for name, value in getattr(snapshot, part)._asdict().items():
             fields[f"{part}.{name}"] = value
@@ -48,7 +48,9 @@ def load(file: Path, identity: dict[str, Any], like: Any) -> tuple[Any, list[dic
         values = {name: fields[f"{part}.{name}"] for name in fresh._fields}
         return fresh._replace(**{name: v if v.ndim else v.item() for name, v in values.items()})
 
-    snapshot = type(like)(restored("counters"), fields["steps"], restored("server"), restored("clients"))
+    plain = {name: fields[name] for name in ("steps", "slopes")}
+    parts = {name: restored(name) for name in ("counters", "server", "clients")}
+    snapshot = type(like)(**plain, **parts)
     names = [name.removeprefix("history.") for name in fields if name.startswith("history.")]
     columns = [fields[f"history.{name}"].tolist() for name in names]
     return snapshot, [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -4,7 +4,11 @@ import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+from scipy import sparse
 
 T = TypeVar("T")
 
@@ -17,16 +21,35 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}: {hint}choose from {', '.join(options)}"
 
 
+def real(value: object) -> float | None:
+    """The value as a float, if it is a finite number (NumPy's included; truth values are none)."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 def positive(name: str, value: object) -> float:
-    if not isinstance(value, int | float) or not (0 < value < math.inf):
+    number = real(value)
+    if number is None or number <= 0:
         raise ValueError(f"{name} is {value!r}; it must be a positive number")
-    return float(value)
+    return number
 
 
 def at_least(name: str, value: object, least: float) -> float:
-    if not isinstance(value, int | float) or not (least <= value < math.inf):
+    number = real(value)
+    if number is None or number < least:
         raise ValueError(f"{name} is {value!r}; it must be a number of at least {least:g}")
-    return float(value)
+    return number
+
+
+def truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}; it must be True or False")
+    return value
 
 
 def one_of(name: str, value: object, options: Iterable[str]) -> None:
@@ -34,19 +57,84 @@ def one_of(name: str, value: object, options: Iterable[str]) -> None:
         raise ValueError(unknown(name, value, options))
 
 
-def whole(name: str, value: object, least: int = 1) -> int:
-    number = getattr(value, "__index__", lambda: None)()
-    if number is None or isinstance(value, bool) or number < least:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+def whole(name: str, value: object, least: int = 1, most: int | None = None) -> int:
+    number = None if isinstance(value, bool) else getattr(value, "__index__", lambda: None)()
+    if number is None or number < least or (most is not None and number > most):
+        limit = "" if most is None else f" and at most {most}"
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}{limit}")
     return int(number)
 
 
-def check_batch(batch: float) -> float:
-    if not isinstance(batch, int | float) or not (0 < batch <= 1):
+def check_batch(batch: object) -> float:
+    number = real(batch)
+    if number is None or not 0 < number <= 1:
         raise ValueError(
             f"batch is {batch!r}; it is the fraction of rows used in a step: take it in (0, 1], 1 for all rows"
         )
-    return float(batch)
+    return number
+
+
+def no_missing(name: str, values: Any) -> Any:
+    """The values as an array, none of them missing (None, NaN, NaT, pandas.NA)."""
+    if np.ma.isMaskedArray(values):
+        raise ValueError(f"{name} is a masked array; fill it in first, e.g. with values.filled(...)")
+    array = np.asarray(values)
+    if array.dtype.kind in "OfcmM":
+        missing = [j for j, value in enumerate(array.ravel()) if value is None or bool(_is_missing(value))]
+        if missing:
+            raise ValueError(
+                f"{name}[{missing[0]}] is missing ({array.ravel()[missing[0]]}); fill it in or drop the row"
+            )
+    return array
+
+
+def _is_missing(value: object) -> bool:
+    if type(value).__name__ == "NAType":  # pandas.NA does not compare
+        return True
+    return value != value  # true of NaN and NaT alone
+
+
+def distinct(name: str, values: Any) -> tuple[Any, Any]:
+    """The distinct values, sorted, and the place of each value among them; mixed kinds are compared as text."""
+    array = no_missing(name, values)
+    try:
+        kinds, places = np.unique(array, return_inverse=True)
+    except TypeError:
+        kinds, places = np.unique(array.astype(str), return_inverse=True)
+    return kinds, places.astype(np.int64)
+
+
+def check_rows(X: Any) -> Any:
+    """X as finite numbers in two dimensions: a NumPy array, or a CSR array if it is sparse."""
+    if sparse.issparse(X):
+        rows: Any = sparse.csr_array(X, dtype=float)
+        rows.sum_duplicates()
+        values = rows.data
+    else:
+        rows = values = _dense(X)
+    if rows.ndim != 2:
+        raise ValueError(f"X has shape {rows.shape}; it must have two dimensions, rows and columns")
+    if 0 in rows.shape:
+        raise ValueError(f"X has shape {rows.shape}; it needs at least one row and one column")
+    if not np.isfinite(values).all():
+        bad = np.argwhere(~np.isfinite(rows.toarray() if sparse.issparse(rows) else rows))[0]
+        raise ValueError(
+            f"X[{bad[0]}, {bad[1]}] is {rows[tuple(bad)]}; drop such rows or fill them in, "
+            "e.g. with fedmls.datasets.impute_means(X)"
+        )
+    return rows
+
+
+def _dense(X: Any) -> Any:
+    if np.ma.isMaskedArray(X):
+        raise ValueError("X is a masked array; fill it in first, e.g. with X.filled(numpy.nan) and impute_means")
+    array = np.asarray(X)
+    if array.dtype.kind not in "biufO":
+        raise ValueError(f"X holds {array.dtype}; it must hold real numbers: encode other columns first")
+    try:
+        return array.astype(float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X must hold numbers: {error}; encode text columns first") from None
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -54,7 +142,8 @@ def hyperparameters(cls: type[T]) -> type[T]:
     """A frozen keyword-only dataclass whose constructor names the nearest parameter on a typo."""
     made = dataclass(frozen=True, kw_only=True)(cls)
     original: Callable[..., None] = made.__init__
-    known = [field.name for field in fields(made)]  # type: ignore[arg-type]
+    types = {field.name: str(field.type) for field in fields(made)}  # type: ignore[arg-type]
+    known = list(types)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if args:
@@ -62,9 +151,17 @@ def hyperparameters(cls: type[T]) -> type[T]:
         for key in kwargs:
             if key not in known:
                 raise TypeError(unknown(f"parameter of {cls.__name__}", key, known))
-        original(self, **kwargs)
+        original(self, **{key: _plain_number(value, types[key]) for key, value in kwargs.items()})
 
     init.__doc__ = original.__doc__
     init.__wrapped__ = original  # type: ignore[attr-defined]
     made.__init__ = init  # type: ignore[method-assign]
     return made
+
+
+def _plain_number(value: Any, wanted: str) -> Any:
+    """NumPy's numbers as Python's, and whole numbers as floats where floats are wanted: equal values, equal objects."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, int) and not isinstance(value, bool) and "float" in wanted and real(value) is not None:
+        return float(value)
+    return value

@@ -79,6 +79,29 @@ def reproduce(
     _say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
 
 
+@app.command()
+@told
+def plan(
+    eps: Annotated[float, typer.Option(help="The wanted gap: f(x) - f* at the end.")],
+    G: Annotated[float, typer.Option("--G", help="No subgradient of any client is longer.")],
+    distance: Annotated[float, typer.Option(help="‖x0 - x*‖, from the start to a minimiser, or an upper bound.")],
+    n: Annotated[int, typer.Option("--n", help="How many clients.")],
+    sigma: Annotated[float, typer.Option(help="Standard deviation of the mini-batch subgradients.")] = 0.0,
+    dimension: Annotated[int | None, typer.Option(help="Coordinates of the model, to count bytes.")] = None,
+) -> None:
+    """The rounds and local steps that the theory of FedMLS asks for, by the paper's rule and by a sharper one.
+
+    Train with FedMLS(lam=lambda, T=T) over K rounds.
+    """
+    from fedmls import theory
+
+    plans = [
+        theory.plan(eps=eps, G=G, distance=distance, n=n, sigma=sigma, dimension=dimension, rule=rule)
+        for rule in theory.RULES
+    ]
+    _print_cells(theory.side_by_side(plans), theory.describe(plans[0]), names=1)
+
+
 @app.command("list")
 def list_() -> None:
     """Algorithms, losses and data sets that are there."""
@@ -95,15 +118,20 @@ def _say(*lines: str) -> None:
 
 
 def _print_table(summary: Any, title: str) -> None:
+    from fedmls.experiments.results import cells
+
+    _print_cells(cells(summary), title, names=3)
+
+
+def _print_cells(cells: list[list[str]], title: str, names: int) -> None:
+    """Header first; the first ``names`` columns are words, the others numbers."""
     from rich.console import Console
     from rich.table import Table
 
-    from fedmls.experiments.results import cells
-
-    header, *rows = cells(summary)
+    header, *rows = cells
     shown = Table(title=title, title_justify="left")
     for i, name in enumerate(header):
-        shown.add_column(name, justify="left" if i < 3 else "right")
+        shown.add_column(name, justify="left" if i < names else "right")
     for row in rows:
         shown.add_row(*row)
     console = Console()

@@ -83,20 +83,29 @@ def _dot(X: Any, row: Any, u: Any) -> Any:
     return csr
 
 
-def add_subgradient(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> None:
-    """g <- g + Σ over rows[:size] of c_j ℓ'(a_j·u, b_j) a_j, in place; dense or CSR as ``dot``."""
+def add_subgradient(
+    X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any, cut: Any, dual: Any
+) -> None:
+    """g <- g + Σ over rows[:size] of c_j ℓ'(a_j·u, b_j) a_j, in place; dense or CSR as ``dot``.
+
+    With cut != 0 the slopes themselves are kept too: dual_j <- dual_j + cut ℓ'(a_j·u, b_j).
+    """
     raise TypeError("for compiled code only")
 
 
 @overload(add_subgradient, jit_options={"fastmath": FASTMATH}, inline="always")
-def _add_subgradient(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> Any:
+def _add_subgradient(
+    X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any, cut: Any, dual: Any
+) -> Any:
     if isinstance(X, types.Array):
         return _add_dense
 
     return _add_csr
 
 
-def _add_dense(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> None:
+def _add_dense(
+    X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any, cut: Any, dual: Any
+) -> None:
     """Four rows at a time, so that u and g are read once for four rows, as a matrix product does."""
     d, whole = u.shape[0], size // 4 * 4
     for r in range(0, whole, 4):
@@ -107,26 +116,40 @@ def _add_dense(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, paramete
             p1 += X[i1, j] * u[j]
             p2 += X[i2, j] * u[j]
             p3 += X[i3, j] * u[j]
-        s0 = c[i0] * slope(code, parameter, p0, b[i0])
-        s1 = c[i1] * slope(code, parameter, p1, b[i1])
-        s2 = c[i2] * slope(code, parameter, p2, b[i2])
-        s3 = c[i3] * slope(code, parameter, p3, b[i3])
+        s0 = slope(code, parameter, p0, b[i0])
+        s1 = slope(code, parameter, p1, b[i1])
+        s2 = slope(code, parameter, p2, b[i2])
+        s3 = slope(code, parameter, p3, b[i3])
+        if cut != 0.0:
+            dual[i0] += cut * s0
+            dual[i1] += cut * s1
+            dual[i2] += cut * s2
+            dual[i3] += cut * s3
+        s0, s1, s2, s3 = c[i0] * s0, c[i1] * s1, c[i2] * s2, c[i3] * s3
         if s0 != 0.0 or s1 != 0.0 or s2 != 0.0 or s3 != 0.0:
             for j in range(d):
                 g[j] += s0 * X[i0, j] + s1 * X[i1, j] + s2 * X[i2, j] + s3 * X[i3, j]
     for r in range(whole, size):
         i = rows[r]
-        s = c[i] * slope(code, parameter, dot(X, i, u), b[i])
+        s = slope(code, parameter, dot(X, i, u), b[i])
+        if cut != 0.0:
+            dual[i] += cut * s
+        s *= c[i]
         if s != 0.0:
             for j in range(d):
                 g[j] += s * X[i, j]
 
 
-def _add_csr(X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any) -> None:
+def _add_csr(
+    X: Any, b: Any, c: Any, rows: Any, size: Any, code: Any, parameter: Any, u: Any, g: Any, cut: Any, dual: Any
+) -> None:
     data, indices, indptr = X
     for r in range(size):
         i = rows[r]
-        s = c[i] * slope(code, parameter, dot(X, i, u), b[i])
+        s = slope(code, parameter, dot(X, i, u), b[i])
+        if cut != 0.0:
+            dual[i] += cut * s
+        s *= c[i]
         if s != 0.0:
             for e in range(indptr[i], indptr[i + 1]):
                 g[indices[e]] += s * data[e]
@@ -191,6 +214,7 @@ def descend_rows(
     shift: Any,
     average: Any,
     radius: Any,
+    dual: Any,
     ids: Any,
     seed: Any,
     k: Any,
@@ -199,7 +223,8 @@ def descend_rows(
     """The loop for clients[0], clients[1], ... starting at the rows of u0: (last u, averaged u).
 
     ``clients`` says whose rows, ``ids`` whose random numbers. The first ``penalised`` coordinates carry
-    l2 and l1; an empty ``average`` means no averaging, an infinite ``radius`` no projection.
+    l2 and l1; an empty ``average`` means no averaging, an infinite ``radius`` no projection. A ``dual`` that is not
+    empty receives, for each row, the average of its slopes with the weights of ``average``: those of a cut below f_i.
     """
     d = u0.shape[1]
     out, out_tilde = u0.copy(), u0.copy()
@@ -213,17 +238,21 @@ def descend_rows(
         for r in range(m):
             batch[r] = first + r
         u, u_tilde, v, h = out[i], out_tilde[i], center[i], shift[i]
+        cut = total = 0.0
         for t in range(counts[i]):
+            theta = average[t] if average.shape[0] > 0 else 0.0
+            if dual.shape[0] > 0:  # weights with cut / total = theta: in the end their average is u_tilde's
+                cut = theta / (1.0 - theta) * total if t > 0 else 1.0
+                total += cut
             if size < m:
                 counter = draw(batch, size, m, counter)
             for j in range(d):
                 g[j] = 0.0
-            add_subgradient(X, b, c, batch, size, code, parameter, u, g)
+            add_subgradient(X, b, c, batch, size, code, parameter, u, g, cut * m / size, dual)
             a = steps[t]
             if l2 != 0.0 or l1 != 0.0:
                 for j in range(penalised):
                     g[j] += (l2 * u[j] + l1 * np.sign(u[j])) * size / m
-            theta = average[t] if average.shape[0] > 0 else 0.0
             if radius == np.inf:
                 for j in range(d):
                     x = u[j] - a * (weight * g[j] + pull * (u[j] - v[j]) + h[j])
@@ -238,6 +267,8 @@ def descend_rows(
                 for j in range(d):
                     u[j] *= shrink
                     u_tilde[j] += theta * (u[j] - u_tilde[j])
+        if total > 0.0:
+            dual[first : first + m] /= total
     return out, (out_tilde if average.shape[0] > 0 else out)
 
 
@@ -258,5 +289,5 @@ def client_subgradients(X: Any, b: Any, c: Any, offsets: Any, clients: Any, code
     out = np.zeros(x.shape)
     for i in range(clients.shape[0]):
         rows = np.arange(offsets[clients[i]], offsets[clients[i] + 1])
-        add_subgradient(X, b, c, rows, rows.shape[0], code, parameter, x[i], out[i])
+        add_subgradient(X, b, c, rows, rows.shape[0], code, parameter, x[i], out[i], 0.0, c)
     return out

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmls import descent
+from fedmls.prox import prox
 from fedmls.types import Array
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class BaseLocal(ABC):
         self.steps = np.zeros(len(self.ids), dtype=np.int64)
         self.subgradients = 0
         self.k = self.calls = self.tosses = 0
+        self.slopes = EMPTY
 
     def begin(self, k: int) -> None:
         """Round k begins: its random numbers depend on seed, round, client and call alone."""
@@ -55,10 +57,21 @@ class BaseLocal(ABC):
     ) -> tuple[Array, Array]: ...
 
     @abstractmethod
+    def prox(self, v: Array, weight: float) -> Array: ...
+
+    @abstractmethod
     def subgradient(self, x: Array, where: Any = True) -> Array: ...
 
     @abstractmethod
     def value(self, x: Array) -> Array: ...
+
+    def compress(self, v: Array, method: str, level: float) -> Array:
+        from fedmls.compression import compress
+
+        self.tosses += 1
+        return np.asarray(
+            self._out(compress(self._rows(v), method, level, self.seed, self.k, self.ids, COINS + self.tosses))
+        )
 
     def run_length(self, q: float | Sequence[float]) -> Any:
         each = np.broadcast_to(np.asarray(q, dtype=float), self.n)[self.ids]
@@ -68,6 +81,12 @@ class BaseLocal(ABC):
         lengths = np.where(each >= 1, FOREVER, np.where(each <= 0, 0, lengths))
         self.tosses += 1
         return self._out(np.minimum(lengths, FOREVER).astype(np.int64)[:, None])
+
+    def certify(self) -> None:
+        raise ValueError("only rows can be certified")
+
+    def keep_cut(self, share: float) -> None:  # noqa: B027 (nothing to keep unless a certificate is asked for)
+        pass
 
     def _generator(self, client: int, call: int) -> np.random.Generator:
         key = descent.stream(self.seed, self.k, client, call)
@@ -119,6 +138,15 @@ class RowsLocal(BaseLocal):
         self.blocks = np.asarray(ids, dtype=np.int64)
         self.sizes = np.maximum(1, np.ceil(batch * problem.rows_per_client - 1e-9)).astype(np.int64)
         self.zeros = np.zeros((len(self.ids), self.dimension))
+        self.round_slopes = EMPTY
+
+    def certify(self) -> None:
+        """Keep one averaged slope per row from now on."""
+        self.slopes, self.round_slopes = np.zeros(len(self.problem.y)), np.zeros(len(self.problem.y))
+
+    def keep_cut(self, share: float) -> None:
+        if len(self.slopes):
+            self.slopes = (1 - share) * self.slopes + share * self.round_slopes
 
     def descend(
         self,
@@ -134,6 +162,7 @@ class RowsLocal(BaseLocal):
         count: Any = None,
     ) -> tuple[Array, Array]:
         p = self.problem
+        self.round_slopes = np.zeros_like(self.slopes) if average is not None else EMPTY
         last, averaged = descent.descend_rows(
             p.X,
             p.y,
@@ -155,6 +184,7 @@ class RowsLocal(BaseLocal):
             self.zeros if shift is None else self._rows(shift),
             EMPTY if average is None else average,
             np.inf if radius is None else float(radius),
+            self.round_slopes,
             self.ids,
             self.seed,
             self.k,
@@ -162,6 +192,14 @@ class RowsLocal(BaseLocal):
         )
         self.calls += 1
         return self._out(last), self._out(averaged)
+
+    def prox(self, v: Array, weight: float) -> Array:
+        rows = self._rows(v)
+        found = prox(self.problem, rows, weight, self.blocks, ids=self.ids, seed=self.seed, k=self.k, call=self.calls)
+        self.calls += 1
+        self.steps += found.passes
+        self.subgradients += int(found.passes.sum())
+        return np.asarray(self._out(found.x))
 
     def subgradient(self, x: Array, where: Any = True) -> Array:
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
@@ -215,6 +253,12 @@ class OracleLocal(BaseLocal):
         self.calls += 1
         return self._out(last), self._out(averaged)
 
+    def prox(self, v: Array, weight: float) -> Array:
+        raise ValueError(
+            "a problem made of functions has no exact proximal step: "
+            "give the rows in a fedmls.Problem, or take an algorithm that only needs subgradients"
+        )
+
     def subgradient(self, x: Array, where: Any = True) -> Array:
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
         points, out = self._rows(x), np.zeros((len(self.ids), self.dimension))
@@ -230,4 +274,11 @@ class OracleLocal(BaseLocal):
 
     def _oracle(self, client: int) -> Any:
         subgradient, rng = self.problem.clients[client][1], self._generator(client, self.calls)
-        return lambda u: np.asarray(subgradient(u, rng), dtype=float)
+
+        def checked(u: Array) -> Array:
+            g = np.asarray(subgradient(u, rng), dtype=float)
+            if g.shape != u.shape:
+                raise ValueError(f"the subgradient of client {client} has shape {g.shape}, x has {u.shape}")
+            return g
+
+        return checked

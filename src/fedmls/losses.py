@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedmls.checks import at_least, positive, unknown
+from fedmls.checks import at_least, positive, real, unknown
 from fedmls.types import Array
 
 HINGE, SQUARED_HINGE, ABSOLUTE, PINBALL, EPSILON_INSENSITIVE, HUBER, LOGISTIC = range(7)
@@ -78,9 +78,10 @@ class Loss:
 
 def pinball(q: float = 0.5) -> Loss:
     """Quantile regression at level q."""
-    if not isinstance(q, int | float) or not (0 < q < 1):
+    level = real(q)
+    if level is None or not 0 < level < 1:
         raise ValueError(f"q is {q!r}; the pinball loss needs a quantile level in (0, 1)")
-    return Loss("pinball", PINBALL, float(q))
+    return Loss("pinball", PINBALL, level)
 
 
 def epsilon_insensitive(epsilon: float = 0.1) -> Loss:
@@ -105,23 +106,24 @@ LOSSES: dict[str, Loss] = {
 def get_loss(loss: str | Loss) -> Loss:
     if isinstance(loss, Loss):
         return loss
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise ValueError(unknown("loss", loss, LOSSES))
     return LOSSES[loss]
 
 
 @njit(cache=True, nogil=True)
 def value(code: int, c: float, p: float, b: float) -> float:
+    # Comparisons are written so that NaN stays NaN: that is how a diverging run is noticed.
     if code == HINGE:
-        return max(0.0, 1.0 - b * p)
+        return 0.0 if b * p >= 1.0 else 1.0 - b * p
     if code == SQUARED_HINGE:
-        return max(0.0, 1.0 - b * p) ** 2
+        return 0.0 if b * p >= 1.0 else (1.0 - b * p) ** 2
     if code == ABSOLUTE:
         return abs(p - b)
     if code == PINBALL:
         return max(c * (b - p), (c - 1.0) * (b - p))
     if code == EPSILON_INSENSITIVE:
-        return max(0.0, abs(p - b) - c)
+        return 0.0 if abs(p - b) <= c else abs(p - b) - c
     if code == HUBER:
         r = abs(p - b)
         return 0.5 * r * r if r <= c else c * (r - 0.5 * c)

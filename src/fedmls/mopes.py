@@ -17,12 +17,16 @@ from fedmls.types import Array
 
 
 class Mopes(NamedTuple):
-    """x lies in the set; ``relaxed`` is its partner, which saw the subgradients and is near the set."""
+    """x lies in the set; ``relaxed`` is its partner, which saw the subgradients and is near the set.
+
+    ``diverged``: the iterates overflowed, and this is where they were before.
+    """
 
     x: Array
     relaxed: Array
     projections: int
     subgradients: int
+    diverged: bool = False
 
 
 def mopes(
@@ -70,6 +74,8 @@ def mopes(
         )
         x, x_ = (1 - gamma) * x + gamma * z, (1 - gamma) * x_ + gamma * u_tilde
         taken += steps
+        if not (np.isfinite(x).all() and np.isfinite(x_).all()):
+            return done._replace(diverged=True)
         done = Mopes(x, x_, k, taken)
         if callback is not None:
             callback(k, done)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from fedmls.certificate import lower_bound
 from fedmls.losses import HUBER, LOGISTIC, SQUARED_HINGE
 from fedmls.types import Array, Optimum
 
@@ -35,31 +36,6 @@ def optimum(problem: "Problem", tolerance: float = 1e-6) -> Optimum:
             "or pass optimum=None to run without gaps"
         )
     return Optimum(x, value, bound, radius)
-
-
-def lower_bound(problem: "Problem", s: Array, radius: float) -> float:
-    """A number that f is nowhere below in the ball ‖x‖ <= radius, whatever the slopes s of the rows are.
-
-    With s_j in the box, ℓ(a_j·x, b_j) >= s_j a_j·x - ℓ*(s_j); so f(x) >= q·x + l2/2‖x‖² + l1‖x‖_1 - Σ_j ω_j ℓ*(s_j)
-    with q = Σ_j ω_j s_j a_j, and the right side can be minimised by hand.
-    """
-    low, high = problem.loss.box(problem.y)
-    s, omega = np.clip(s, low, high), _row_weights(problem)
-    q = problem.matrix().T @ (omega * s)
-    constant = -float(omega @ problem.loss.conjugate(s, problem.y))
-    p = problem.penalised
-    pulled = np.maximum(np.abs(q[:p]) - problem.l1, 0.0)  # what the l1 term does not hold
-    free = np.abs(q[p:])
-    if problem.l2 > 0:
-        least = -float(pulled @ pulled) / (2 * problem.l2) - radius * float(np.linalg.norm(free))
-    else:
-        least = -radius * float(np.linalg.norm(np.concatenate([pulled, free])))
-    return constant + least
-
-
-def _row_weights(problem: "Problem") -> Array:
-    """ω_j = w_i c_j: how much row j counts in f."""
-    return np.asarray(np.repeat(problem.weights, problem.rows_per_client) * problem.row_weights)
 
 
 class Program(NamedTuple):
@@ -103,7 +79,7 @@ def _program(problem: "Problem") -> Program:
 
 def _polyhedral(problem: "Problem") -> Program:
     """ξ >= 0 and ξ >= s a·x - ℓ*(s) at both ends s of the box; cost ω ξ."""
-    A, y, omega = problem.matrix(), problem.y, _row_weights(problem)
+    A, y, omega = problem.matrix(), problem.y, problem.total_row_weights
     m, d = A.shape
     piece = np.concatenate(problem.loss.box(y))
     kept = np.flatnonzero(piece)
@@ -121,7 +97,7 @@ def _polyhedral(problem: "Problem") -> Program:
 
 def _squared_hinge(problem: "Problem") -> Program:
     """ξ >= 1 - b a·x and ξ >= 0; cost ω ξ²."""
-    A, omega = problem.matrix(), _row_weights(problem)
+    A, omega = problem.matrix(), problem.total_row_weights
     m, d = A.shape
     xi = sparse.eye_array(m)
     return Program(
@@ -134,7 +110,7 @@ def _squared_hinge(problem: "Problem") -> Program:
 
 def _huber(problem: "Problem") -> Program:
     """|a·x - b - r| <= t; cost ω (r²/2 + δ t)."""
-    A, y, omega = problem.matrix(), problem.y, _row_weights(problem)
+    A, y, omega = problem.matrix(), problem.y, problem.total_row_weights
     m, d = A.shape
     eye = sparse.eye_array(m)
     return Program(
@@ -147,7 +123,7 @@ def _huber(problem: "Problem") -> Program:
 
 def _logistic(problem: "Problem") -> Program:
     """e^{-ξ} <= t, e^{-b a·x - ξ} <= t', t + t' <= 1; cost ω ξ. A cone is (r, s, t) with s e^{r/s} <= t."""
-    A, omega = problem.matrix(), _row_weights(problem)
+    A, omega = problem.matrix(), problem.total_row_weights
     m, d = A.shape
     eye, none = sparse.eye_array(m, format="csr"), sparse.csr_array((m, d))
     zero = sparse.csr_array((m, m))
@@ -199,6 +175,6 @@ def _slopes(problem: "Problem", program: Program, x: Array, dual: Array) -> Arra
     """Dual slopes of the rows of the data: of a smooth loss at x, otherwise from the solver's dual weights."""
     if not problem.loss.is_polyhedral:
         return problem.loss.slope(problem.matrix() @ x, problem.y)
-    omega = _row_weights(problem)
+    omega = problem.total_row_weights
     carried = np.bincount(program.piece_row, dual[: len(program.piece)] * program.piece, len(omega))
     return np.divide(carried, omega, out=np.zeros(len(omega)), where=omega > 0)

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from fedmls.checks import positive, whole
+from fedmls.checks import check_rows, distinct, positive, whole
 
 Labels = NDArray[np.int64]
 
@@ -14,12 +15,12 @@ def kmeans(X: Any, n_clients: int = 10, seed: int = 0) -> Labels:
     """Clients are k-means clusters of the rows (10 restarts), as in the FedMLS paper: very unlike each other."""
     from sklearn.cluster import KMeans
 
-    X = np.asarray(X, dtype=float)
-    _enough(len(X), n_clients)
-    distinct = len(np.unique(X, axis=0))
-    if distinct < n_clients:
+    X = check_rows(X)
+    _enough(X.shape[0], n_clients)
+    found = X.shape[0] if sparse.issparse(X) else len(np.unique(X, axis=0))
+    if found < n_clients:
         raise ValueError(
-            f"X has {distinct} distinct rows for {n_clients} clients; k-means needs at least as many: "
+            f"X has {found} distinct rows for {n_clients} clients; k-means needs at least as many: "
             "ask for fewer clients"
         )
     model = KMeans(n_clusters=n_clients, n_init=10, random_state=seed).fit(X)
@@ -28,7 +29,7 @@ def kmeans(X: Any, n_clients: int = 10, seed: int = 0) -> Labels:
 
 def iid(X: Any, n_clients: int = 10, seed: int = 0) -> Labels:
     """Clients of equal size (within one row), rows dealt at random. X: the rows, or how many there are."""
-    m = whole("X", X) if isinstance(X, int) else X.shape[0] if hasattr(X, "shape") else len(X)
+    m = whole("X", X) if isinstance(X, int | np.integer) else X.shape[0] if hasattr(X, "shape") else len(X)
     _enough(m, n_clients)
     clients = np.arange(m, dtype=np.int64) % n_clients
     return np.random.default_rng(seed).permutation(clients)
@@ -39,7 +40,7 @@ def dirichlet(y: Any, n_clients: int = 10, alpha: float = 0.5, seed: int = 0) ->
 
     Hsu, Qi, Brown (2019). A client left without rows gets one row from the largest client.
     """
-    labels = np.asarray(y)
+    _, labels = distinct("y", y)
     _enough(len(labels), n_clients)
     positive("alpha", alpha)
     rng = np.random.default_rng(seed)
@@ -60,21 +61,19 @@ def dirichlet(y: Any, n_clients: int = 10, alpha: float = 0.5, seed: int = 0) ->
 def by_column(X: Any, column: Any = None) -> Labels:
     """Rows with equal values in a column share a client. X: rows with ``column``, or the values themselves."""
     if column is None:
-        values = np.asarray(X)
+        values = X
     elif hasattr(X, "columns"):
         if column not in X.columns:
             raise ValueError(f"there is no column {column!r}; there are {', '.join(map(str, X.columns))}")
-        values = np.asarray(X[column])
+        values = X[column]
     else:
-        rows = np.asarray(X)
-        if not isinstance(column, int) or not -rows.shape[1] <= column < rows.shape[1]:
+        rows: Any = sparse.csc_array(X) if sparse.issparse(X) else np.asarray(X)
+        if not isinstance(column, int | np.integer) or not -rows.shape[1] <= column < rows.shape[1]:
             raise ValueError(f"column is {column!r}; X has columns 0..{rows.shape[1] - 1}")
-        values = rows[:, column]
-    if values.ndim != 1:
-        raise ValueError(f"the values have shape {values.shape}; name a column to cut by")
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        raise ValueError(f"row {int(np.isnan(values).argmax())} has no value in the column to cut by; fill it in")
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+        values = rows[:, [column]].toarray().ravel() if sparse.issparse(rows) else rows[:, column]
+    if np.ndim(values) != 1:
+        raise ValueError(f"the values have shape {np.shape(values)}; name a column to cut by")
+    return np.asarray(distinct("values", values)[1])
 
 
 def _enough(m: int, n_clients: int) -> None:

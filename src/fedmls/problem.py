@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from fedmls import descent
-from fedmls.checks import at_least, check_batch, one_of
+from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, truth, whole
 from fedmls.local import OracleLocal, RowsLocal
 from fedmls.losses import Loss, get_loss
 from fedmls.types import Array, Optimum
@@ -44,11 +44,11 @@ class Problem:
         sample_weight: Any = None,
     ) -> None:
         self.loss = get_loss(loss)
-        self.intercept = bool(intercept)
+        self.intercept = truth("intercept", intercept)
         self.l2, self.l1 = at_least("l2", l2, 0.0), at_least("l1", l1, 0.0)
         one_of("reduction", reduction, ("sum", "mean"))
         self.reduction = reduction
-        rows = _check_rows(X)
+        rows = check_rows(X)
         m = rows.shape[0]
         labels, self.classes = _check_labels(y, m, self.loss)
         of_row, self.client_names = _check_clients(clients, m)
@@ -116,12 +116,31 @@ class Problem:
             g[:, : self.penalised] += self.l2 * p + self.l1 * np.sign(p)
         return np.asarray(g)
 
+    def cut(self, slopes: Array) -> tuple[float, Array]:
+        """A number a and a vector p with Σ_j ω_j ℓ(a_j·x, b_j) >= a + p·x for all x, from one slope per row.
+
+        By Fenchel-Young ℓ(p, b) >= s p - ℓ*(s) for every s in the loss's box; slopes outside are clipped to it.
+        """
+        s = np.clip(slopes, *self._box)
+        a = -float(self.total_row_weights @ self.loss.conjugate(s, self.y))
+        weighted = self.total_row_weights * s
+        return a, np.asarray(weighted @ self.X if isinstance(self.X, np.ndarray) else weighted @ self.matrix())
+
+    @cached_property
+    def total_row_weights(self) -> Array:
+        """ω_j = w_i c_j: how much row j counts in f."""
+        return np.asarray(np.repeat(self.weights, self.rows_per_client) * self.row_weights)
+
+    @cached_property
+    def _box(self) -> tuple[Array, Array]:
+        return self.loss.box(self.y)
+
     def lipschitz(self, radius: float | None = None) -> Array:
         """G_i: no subgradient of f_i is longer (in the ball ‖x‖ <= radius, where one is given).
 
         Without a radius it is infinite for squared hinge and for an l2 term.
         """
-        bound = np.inf if radius is None else radius
+        bound = np.inf if radius is None else at_least("radius", radius, 0.0)
         matrix, n = self.matrix(), self.n
         lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
         slopes = np.full(len(self.y), self.loss.lipschitz())
@@ -193,15 +212,19 @@ class OracleProblem:
         dimension: int,
         weights: Any = None,
     ) -> None:
-        if not clients:
-            raise ValueError("there are no clients; give at least one pair (value, subgradient)")
         self.clients = list(clients)
-        self.dimension = int(dimension)
+        if not self.clients:
+            raise ValueError("there are no clients; give at least one pair (value, subgradient)")
+        for i, pair in enumerate(self.clients):
+            if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(callable(part) for part in pair)):
+                raise ValueError(f"clients[{i}] is {pair!r}; give a pair of functions value(x) and subgradient(x, rng)")
+        self.dimension = whole("dimension", dimension)
         self.n = len(self.clients)
         self.weights = _check_weights(weights, np.ones(self.n))
 
     def value(self, x: Any) -> float:
-        return float(sum(w * f(x) for w, (f, _) in zip(self.weights, self.clients, strict=True)))
+        point = np.asarray(x, dtype=float)
+        return float(sum(w * f(point) for w, (f, _) in zip(self.weights, self.clients, strict=True)))
 
     def local(self, seed: int = 0, batch: float = 1.0, ids: Sequence[int] | None = None) -> OracleLocal:
         if batch != 1.0:
@@ -212,72 +235,52 @@ class OracleProblem:
         return OracleLocal(self, seed, np.arange(self.n) if ids is None else np.asarray(ids))
 
 
-def _check_rows(X: Any) -> Any:
-    if sparse.issparse(X):
-        rows: Any = sparse.csr_array(X, dtype=float)
-        rows.sum_duplicates()
-        values = rows.data
-    else:
-        try:
-            rows = values = np.asarray(X, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"X must hold numbers: {error}; encode text columns first") from None
-    if rows.ndim != 2:
-        raise ValueError(f"X has shape {rows.shape}; it must have two dimensions, rows and columns")
-    if 0 in rows.shape:
-        raise ValueError(f"X has shape {rows.shape}; it needs at least one row and one column")
-    if not np.isfinite(values).all():
-        bad = np.argwhere(~np.isfinite(rows.toarray() if sparse.issparse(rows) else rows))[0]
-        raise ValueError(
-            f"X[{bad[0]}, {bad[1]}] is {rows[tuple(bad)]}; drop such rows or fill them in, "
-            "e.g. with fedmls.datasets.impute_means(X)"
-        )
-    return rows
-
-
 def _check_labels(y: Any, m: int, loss: Loss) -> tuple[Array, Any]:
-    labels = np.asarray(y)
+    labels = no_missing("y", y)
     if labels.shape != (m,):
         raise ValueError(f"y has shape {labels.shape} but X has {m} rows; give one label per row")
-    numbers = labels.dtype.kind in "fiub"
-    if numbers and not np.isfinite(labels).all():
-        j = int(np.flatnonzero(~np.isfinite(labels))[0])
-        raise ValueError(f"y[{j}] is {labels[j]}; drop rows without a finite label")
     if loss.is_classification:
-        classes = np.unique(labels)
+        classes, places = distinct("y", labels)
         if len(classes) != 2:
             shown = ", ".join(str(c) for c in classes[:5]) + (", ..." if len(classes) > 5 else "")
             raise ValueError(
                 f"the {loss.name} loss needs labels of two classes; y has {len(classes)} ({shown}): "
                 "for more classes train one against the rest"
             )
-        return np.where(labels == classes[1], 1.0, -1.0), classes
-    if not numbers:
+        return np.where(places == 1, 1.0, -1.0), classes
+    try:
+        numbers = labels.astype(float) if labels.dtype.kind in "biufO" else None
+    except (TypeError, ValueError):
+        numbers = None
+    if numbers is None:
         raise ValueError(f"the {loss.name} loss needs numbers as labels; y holds {labels.dtype}")
-    return labels.astype(float), None
+    if not np.isfinite(numbers).all():
+        j = int(np.flatnonzero(~np.isfinite(numbers))[0])
+        raise ValueError(f"y[{j}] is {numbers[j]}; drop rows without a finite label")
+    return numbers, None
 
 
 def _check_clients(clients: Any, m: int) -> tuple[Any, list[Any]]:
     if clients is None:
         return np.zeros(m, dtype=np.int64), [0]
-    of_row = np.asarray(clients)
+    of_row = no_missing("clients", clients)
     if of_row.shape != (m,):
         raise ValueError(f"clients has shape {of_row.shape} but X has {m} rows; give one client per row")
+    if of_row.dtype.kind == "f":
+        if (of_row != np.floor(of_row)).any():
+            raise ValueError("clients holds fractions; give whole numbers 0..n-1 or names")
+        of_row = of_row.astype(np.int64)
+    present, places = distinct("clients", of_row)
     if of_row.dtype.kind in "iub":
-        if of_row.min() < 0:
-            raise ValueError(f"clients holds {of_row.min()}; clients are numbered 0, 1, 2, ...")
-        present = np.unique(of_row)
+        if present[0] < 0:
+            raise ValueError(f"clients holds {present[0]}; clients are numbered 0, 1, 2, ...")
         if present[-1] >= len(present):
             missing = int(np.flatnonzero(present != np.arange(len(present)))[0])
             raise ValueError(
                 f"client {missing} of 0..{present[-1]} has no rows; number clients 0..n-1 without gaps, "
                 "e.g. with fedmls.partition.by_column"
             )
-        return of_row.astype(np.int64), list(range(len(present)))
-    if of_row.dtype.kind == "f":
-        raise ValueError("clients holds fractions; give whole numbers 0..n-1 or names")
-    names, codes = np.unique(of_row.astype(str), return_inverse=True)
-    return codes.astype(np.int64), names.tolist()
+    return places, present.tolist()
 
 
 def _check_weights(weights: Any, rows_per_client: Any) -> Array:
@@ -287,7 +290,7 @@ def _check_weights(weights: Any, rows_per_client: Any) -> Array:
     if isinstance(weights, str):
         one_of("weights", weights, ("rows",))
         return np.asarray(rows_per_client / rows_per_client.sum(), dtype=float)
-    given = np.asarray(weights, dtype=float)
+    given = _numbers("weights", weights)
     if given.shape != (n,):
         raise ValueError(f"weights has shape {given.shape} for {n} clients; give one weight per client")
     if not (given > 0).all() or not np.isfinite(given).all():
@@ -300,12 +303,19 @@ def _check_weights(weights: Any, rows_per_client: Any) -> Array:
 def _check_sample_weight(sample_weight: Any, m: int) -> Array:
     if sample_weight is None:
         return np.ones(m)
-    given = np.asarray(sample_weight, dtype=float)
+    given = _numbers("sample_weight", sample_weight)
     if given.shape != (m,):
         raise ValueError(f"sample_weight has shape {given.shape} but X has {m} rows; give one per row")
     if not (given >= 0).all() or not np.isfinite(given).all():
         raise ValueError(f"sample_weight holds {given.min()}; weights must be finite and not negative")
     return given
+
+
+def _numbers(name: str, values: Any) -> Array:
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {values!r}; it must hold numbers") from None
 
 
 def _layout(rows: Any, order: Any, intercept: bool) -> Any:

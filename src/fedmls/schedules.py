@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedmls.checks import real
 from fedmls.types import Array
+
+MOST_TOSSES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,11 @@ class Power:
     exponent: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0 < self.scale < math.inf) or not math.isfinite(self.exponent):
+        scale, exponent = real(self.scale), real(self.exponent)
+        if scale is None or scale <= 0 or exponent is None:
             raise ValueError(f"{self!r} is no schedule: scale must be positive, exponent finite")
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "exponent", exponent)
 
     def __call__(self, k: float) -> float:
         return float(self.scale * k**self.exponent)
@@ -41,7 +47,8 @@ def schedule(value: "float | Power | None", default: Power) -> Power:
 def check_schedule(name: str, value: "float | Power | None") -> None:
     if value is None or isinstance(value, Power):
         return
-    if not isinstance(value, int | float) or not (0 < value < math.inf):
+    number = real(value)
+    if number is None or number <= 0:
         raise ValueError(f"{name} is {value!r}; it must be a positive number or a fedmls.Power")
 
 
@@ -53,11 +60,12 @@ def steps_in_round(T: Power, k: int) -> int:
 def first_success(p: Power, after: int, rng: np.random.Generator) -> int:
     """Toss coins t = after + 1, after + 2, ... with probability p(t); how many until the first head."""
     tossed, block = 0, 16
-    while True:
+    while tossed < MOST_TOSSES:
         heads = np.flatnonzero(rng.random(block) < p.array(after + tossed + 1, block))
         if heads.size:
             return tossed + int(heads[0]) + 1
-        tossed, block = tossed + block, 2 * block
+        tossed, block = tossed + block, min(2 * block, 1 << 16)
+    raise ValueError(f"{p!r} gave no meeting in {MOST_TOSSES:,} steps after step {after}; let p fall more slowly")
 
 
 def _grown(rule: Callable[[Array], Array]) -> Callable[[int], Array]:

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls import checkpoint as checkpoints
-from fedmls.checks import check_batch, unknown, whole
+from fedmls.checks import check_batch, positive, real, unknown, whole
 from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar
+from fedmls.record import AnyProblem, Counters, Metrics, Recorder
 from fedmls.types import Algorithm, Array, Optimum, Run
 
-AnyProblem = Problem | OracleProblem
-Metrics = Mapping[str, Callable[[Array], float]]
 SAVE_EVERY_SECONDS = 30
 
 
@@ -52,24 +51,12 @@ def ctrl_c() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-class Counters(NamedTuple):
-    """What has been spent so far; the columns are explained in :class:`fedmls.types.Run`."""
-
-    round: int = 0
-    exchanges: int = 0
-    local_steps: int = 0
-    subgradients: int = 0
-    vectors_up: int = 0
-    vectors_down: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-
-
 class Snapshot(NamedTuple):
     """All of a run between two exchanges: what a checkpoint holds. Client arrays have one row per client."""
 
     counters: Counters
-    steps: Any
+    steps: Any  # local steps of each client
+    slopes: Array  # the certificate's, one per row; empty without one
     server: Any
     clients: Any
 
@@ -85,25 +72,34 @@ def simulate(
     optimum: float | Optimum | str | None = "auto",
     metrics: Metrics | None = None,
     every: int = 1,
+    certificate: float | bool | None = None,
+    until: float | None = None,
     checkpoint: str | Path | None = None,
     progress: bool | None = None,
 ) -> Run:
     """Run an algorithm for a number of rounds; return the model and its history (see :class:`fedmls.types.Run`).
 
     batch: fraction of a client's rows in each local step, drawn without replacement; 1 takes all.
-    optimum: f*, for the gaps; "auto" solves the problem (once), None leaves the gaps empty.
+    optimum: f*, for the gaps (without any radius of the algorithm); "auto" solves the problem, once, which takes long
+    for many thousands of rows; None leaves the gaps empty.
     metrics: further columns, each a function of the model.  every: record each so many-th round, and the last.
+    certificate: prove a lower bound on f* in every row (FedMLS and FedMLSE), given a radius ρ >= ‖x* - x0‖; True where
+    an l2 term on all coordinates makes a radius unnecessary.  until: stop when the gap is proved to be at most this.
     checkpoint: a file the run is saved to, every half minute, at the end and on Ctrl-C; if it exists, the run goes
     on from there and ends in the same bits as without a break.
     progress: show a bar on a terminal (None), always, or never.
     """
-    simulation = Simulation(algorithm, problem, rounds, batch, seed, x0, optimum, metrics, every)
-    if checkpoint is not None:
-        simulation.resume(Path(checkpoint))
-    with ctrl_c() as simulation.stop, Bar(algorithm.name, rounds, "rounds", progress) as bar:
+    check_algorithm(algorithm)
+    with Bar(algorithm.name, whole("rounds", rounds), "rounds", progress) as bar:
+        simulation = Simulation(
+            algorithm, problem, rounds, batch, seed, x0, optimum, metrics, every, certificate, until
+        )
+        if checkpoint is not None:
+            simulation.resume(Path(checkpoint))
         try:
-            for k, gap in simulation.play():
-                bar.update(k, gap)
+            with ctrl_c() as simulation.stop:
+                for k, gap in simulation.play():
+                    bar.update(k, gap)
         except KeyboardInterrupt:
             simulation.save()
             kept = f"; run again to go on from {checkpoint}" if checkpoint is not None else ""
@@ -127,35 +123,49 @@ class Simulation:
         optimum: float | Optimum | str | None = "auto",
         metrics: Metrics | None = None,
         every: int = 1,
+        certificate: float | bool | None = None,
+        until: float | None = None,
     ) -> None:
+        check_algorithm(algorithm)
+        check_problem(problem)
         self.algorithm, self.problem = algorithm, problem
         self.rounds, self.every = whole("rounds", rounds), whole("every", every)
-        self.seed, self.batch = whole("seed", seed, least=0), check_batch(batch)
+        self.seed, self.batch = whole("seed", seed, least=0, most=2**63 - 1), check_batch(batch)
         self.local = problem.local(self.seed, self.batch)
         self.random = ServerRandom(self.seed)
-        x0 = start_point(problem, x0)
+        self.x = x0 = start_point(problem, x0)
+        check_participants(algorithm, problem)
         server, client = algorithm.init(x0, problem.n)
         clients = type(client)(*(np.tile(field, (problem.n, 1)) for field in client))
-        self.best = known_optimum(problem, optimum)
-        self.metrics = dict(metrics or {})
-        self.stop: threading.Event | None = None
-        self.at = Snapshot(Counters(), self.local.steps.copy(), server, clients)
+        best = known_optimum(problem, optimum)
+        self.recorder = Recorder(algorithm, problem, x0, best, check_metrics(metrics), certificate)
+        self.until = _until(until, self.recorder)
+        if self.recorder.radius is not None:
+            self.local.certify()
+        self.at = Snapshot(Counters(), self.local.steps.copy(), self.local.slopes, server, clients)
         self.rows: list[dict[str, float]] = []
-        self.x, self.diverged = x0, False
+        self.unrecorded: Any = None  # what a row of the last round would be made of
+        self.diverged = self.proved = False
+        self.stop: threading.Event | None = None
         self.file: Path | None = None
         self.identity = {
             "algorithm": repr(algorithm),
-            "problem": getattr(problem, "fingerprint", "functions"),
+            "problem": getattr(problem, "fingerprint", f"{problem.n} functions of {problem.dimension} numbers"),
             "start": [float(value) for value in x0],
             "batch": self.batch,
             "seed": self.seed,
+            "every": self.every,
+            "optimum": best,
+            "metrics": sorted(self.recorder.metrics),
+            "certificate": None if certificate is None else float(certificate),
         }
 
-    def play(self) -> Any:
-        """Go on to the last round, exchange by exchange; yields the round and the relative gap (or None)."""
+    def play(self) -> Iterator[tuple[int, float | None]]:
+        """Go on to the last round, exchange by exchange; yields the round and the gap to show (or None)."""
         seconds = self.rows[-1]["seconds"] if self.rows else 0.0
         began = saved = time.monotonic()
-        while self.at.counters.round < self.rounds and not self.diverged:
+        shown = "relative_gap" if self.until is None else "certified_gap"
+        while self.at.counters.round < self.rounds and not (self.diverged or self.proved):
             if self.stop is not None and self.stop.is_set():
                 raise KeyboardInterrupt
             with np.errstate(over="ignore", invalid="ignore"):
@@ -164,73 +174,102 @@ class Simulation:
                 row["seconds"] = seconds + time.monotonic() - began
             self.diverged = len(models) < after.counters.round - self.at.counters.round
             self.rows.extend(rows)
-            if not self.diverged:
-                self.at, self.x = after, models[-1]
-            elif models:
+            if models:
                 self.x = models[-1]
+            if not self.diverged:
+                self.at = after
+            self.proved = self.until is not None and any(row["certified_gap"] <= self.until for row in rows[-1:])
             if self.file is not None and time.monotonic() - saved > SAVE_EVERY_SECONDS:
                 self.save()
                 saved = time.monotonic()
-            yield self.at.counters.round, self.rows[-1].get("relative_gap") if self.rows else None
+            yield self.at.counters.round, self.rows[-1][shown] if self.rows else None
 
     def _exchange(self) -> tuple[Snapshot, list[Array], list[dict[str, float]]]:
         """One exchange of one round or, paired, two: where it ends, its finite models and their rows."""
-        algorithm, n = self.algorithm, self.problem.n
-        counters, _, server, clients = self.at
+        algorithm = self.algorithm
+        counters, _, _, server, clients = self.at
         first = counters.round + 1
         ks = range(first, min(first + algorithm.rounds_per_exchange, self.rounds + 1))
-        downs, ups, counts = [], [], []
+        downs, done = [], []
         for k in ks:
             server, down = algorithm.broadcast(k, server, self.random.at(k))
             downs.append(down)
         for k, down in zip(ks, downs, strict=True):
-            self.local.begin(k)
-            clients, up = algorithm.client_round(k, clients, down, self.local)
-            ups.append(up)
-            counters = Counters(
-                k,
-                self.at.counters.exchanges + 1,
-                int(self.local.steps.max()),
-                self.local.subgradients,
-                counters.vectors_up + n * len(arrays(up)),
-                counters.vectors_down + n * len(arrays(down)),
-                counters.bytes_up + sum(field.nbytes for field in arrays(up)),
-                counters.bytes_down + n * sum(field.nbytes for field in arrays(down)),
-            )
-            counts.append(counters)
-        models, rows = [], []
-        for k, up, counters in zip(ks, ups, counts, strict=True):
-            seen = up if algorithm.aggregate == "stack" else weighted_mean(self.problem.weights, up)
+            clients, seen, counters = self._clients_round(k, clients, down, counters)
+            done.append((k, seen, counters, self.local.slopes))
+        models, rows, asked = [], [], Counters()
+        for k, seen, spent, slopes in done:
             server = algorithm.server_round(k, server, seen)
-            x = algorithm.model(server)
-            objective = self.problem.value(x)
+            x, objective = self.recorder.answer(server)
             if not (np.isfinite(objective) and np.isfinite(x).all()):
+                if self.unrecorded:  # the last finite round ends the history, whatever ``every`` is
+                    rows.append(self.recorder.row(*self.unrecorded))
                 break
             models.append(x)
+            cost = self.recorder.asked(server)
+            about = spent.plus(asked).plus(cost), x, objective, slopes
+            self.unrecorded = about
             if k % self.every == 0 or k == self.rounds:
-                rows.append(self._row(counters, x, objective))
-        return Snapshot(counters, self.local.steps.copy(), server, clients), models, rows
+                self.unrecorded = None
+                rows.append(self.recorder.row(*about))
+                if self.until is not None:  # the answer is really asked for, again and again
+                    asked = asked.plus(cost)
+        after = Snapshot(counters.plus(asked), self.local.steps.copy(), self.local.slopes, server, clients)
+        return after, models, rows
 
-    def _row(self, counters: Counters, x: Array, objective: float) -> dict[str, float]:
-        gap = np.nan if self.best is None else objective - self.best
-        row = {
-            **counters._asdict(),
-            "objective": objective,
-            "gap": gap,
-            "relative_gap": gap / (abs(self.best) if self.best and abs(self.best) > 1e-9 else 1.0),
-            "seconds": 0.0,
-        }
-        row.update({name: float(metric(x)) for name, metric in self.metrics.items()})
-        return row
+    def _clients_round(self, k: int, clients: Any, down: Any, spent: Counters) -> tuple[Any, Any, Counters]:
+        """Round k of the clients that take part: their states, what the server sees, what has been spent."""
+        weights, taking_part = self.problem.weights, self._taking_part(k)
+        if taking_part is None:
+            self.local.begin(k)
+            clients, up = self.algorithm.client_round(k, clients, down, self.local)
+        else:  # idle clients cost nothing: the states of the others are changed where they are
+            local = self.problem.local(self.seed, self.batch, taking_part)
+            local.begin(k)
+            some = type(clients)(*(field[taking_part] for field in clients))
+            some, up = self.algorithm.client_round(k, some, down, local)
+            for field, new in zip(clients, some, strict=True):
+                field[taking_part] = new
+            self.local.steps[taking_part] += local.steps
+            self.local.subgradients += local.subgradients
+            weights = weights[taking_part] / weights[taking_part].sum()
+        seen = up if self.algorithm.traits.aggregate == "stack" else weighted_mean(weights, up)
+        return clients, seen, self._count(k, len(weights), spent, down, up)
+
+    def _taking_part(self, k: int) -> Any:
+        """The clients of round k, in order; None for all."""
+        some = participants(self.algorithm)
+        if some is None:
+            return None
+        return np.sort(self.random.at(k, purpose=1).choice(self.problem.n, some, replace=False))
+
+    def _count(self, k: int, clients: int, before: Counters, down: Any, up: Any) -> Counters:
+        """What has been spent after the clients' part of round k."""
+        traits = self.algorithm.traits
+        sent, received = arrays(up, traits.on_demand), arrays(down)
+        packed = traits.packed or (lambda d: 8 * d)
+        return Counters(
+            k,
+            self.at.counters.exchanges + 1,
+            int(self.local.steps.max()),
+            self.local.subgradients,
+            before.vectors_up + clients * self._vectors(sent),
+            before.vectors_down + clients * self._vectors(received),
+            before.bytes_up + clients * sum(packed(field.shape[-1]) for field in sent),
+            before.bytes_down + clients * sum(field.nbytes for field in received),
+        )
+
+    def _vectors(self, fields: list[Array]) -> int:
+        """How many of the fields are vectors like the model; others are single numbers."""
+        return sum(field.shape[-1] == self.problem.dimension for field in fields)
 
     def result(self) -> Run:
         import pandas as pd
 
         last = self.at.counters.round
         rows = [row for row in self.rows if row["round"] <= last or self.diverged]
-        columns = [*Counters._fields, "objective", "gap", "relative_gap", "seconds", *self.metrics]
-        history = pd.DataFrame(rows, columns=pd.Index(columns))
-        return Run(self.algorithm, self.seed, self.batch, self.x, history, self.best, self.diverged)
+        history = pd.DataFrame(rows, columns=pd.Index(self.recorder.columns))
+        return Run(self.algorithm, self.seed, self.batch, self.x, history, self.recorder.best, self.diverged)
 
     def save(self) -> None:
         if self.file is not None:
@@ -242,14 +281,66 @@ class Simulation:
         self.file = file
         if file.exists():
             self.at, self.rows = checkpoints.load(file, self.identity, self.at)
-            self.local.steps = self.at.steps.copy()
+            if self.at.counters.round > self.rounds:
+                raise ValueError(
+                    f"{file} is already at round {self.at.counters.round}; ask for at least so many rounds"
+                )
+            self.local.steps, self.local.slopes = self.at.steps.copy(), self.at.slopes
             self.local.subgradients = self.at.counters.subgradients
-            self.x = self.algorithm.model(self.at.server)
+            self.x, _ = self.recorder.answer(self.at.server)
+            self.recorder.resume(self.rows)
 
 
-def arrays(message: Any) -> list[Array]:
-    """The fields of a message that travel as vectors."""
-    return [field for field in message if isinstance(field, np.ndarray)]
+def check_algorithm(algorithm: Any) -> None:
+    if isinstance(algorithm, type) or not hasattr(algorithm, "client_round"):
+        raise ValueError(
+            f"{algorithm!r} is no algorithm; give an object such as fedmls.FedMLS(lam0=1.0), or fedmls.make(name)"
+        )
+
+
+def check_problem(problem: Any) -> None:
+    if not isinstance(problem, Problem | OracleProblem):
+        raise ValueError(f"{type(problem).__name__} is no problem; give a fedmls.Problem or a fedmls.OracleProblem")
+
+
+def check_metrics(metrics: Any) -> dict[str, Any]:
+    if not isinstance(metrics or {}, Mapping) or not all(callable(metric) for metric in (metrics or {}).values()):
+        raise ValueError(f"metrics is {metrics!r}; give functions by name: {{'norm': lambda x: ...}}")
+    return dict(metrics or {})
+
+
+def participants(algorithm: Algorithm) -> int | None:
+    """How many clients, drawn at random, take part in a round; None for all."""
+    return getattr(algorithm, "participants", None)
+
+
+def check_participants(algorithm: Algorithm, problem: AnyProblem) -> None:
+    some = participants(algorithm)
+    if some is None:
+        return
+    if whole("participants", some) > problem.n:
+        raise ValueError(f"participants is {some}, but there are {problem.n} clients; take at most {problem.n}")
+    if np.ptp(problem.weights) > 1e-12:
+        raise ValueError(
+            "rounds with some of the clients need equal client weights; leave out weights= or participants="
+        )
+
+
+def _until(until: float | None, recorder: Recorder) -> float | None:
+    if until is None:
+        return None
+    if recorder.radius is None:
+        raise ValueError(f"until is {until!r}, but there is no certificate to prove it by; add certificate=")
+    return positive("until", until)
+
+
+def arrays(message: Any, but: tuple[str, ...] = ()) -> list[Array]:
+    """The fields of a message that travel as vectors, without those named."""
+    return [value for name, value in zip(message._fields, message, strict=True) if _travels(value) and name not in but]
+
+
+def _travels(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
 
 
 def weighted_mean(weights: Array, up: Any) -> Any:
@@ -265,8 +356,8 @@ class ServerRandom:
         self.fresh: Any = self.bits.state
         self.generator = np.random.Generator(self.bits)
 
-    def at(self, k: int) -> np.random.Generator:
-        self.fresh["state"]["counter"][:] = (0, 0, 0, k)
+    def at(self, k: int, purpose: int = 0) -> np.random.Generator:
+        self.fresh["state"]["counter"][:] = (0, 0, purpose, k)
         self.bits.state = self.fresh
         return self.generator
 
@@ -274,7 +365,10 @@ class ServerRandom:
 def start_point(problem: AnyProblem, x0: Any) -> Array:
     if x0 is None:
         return np.zeros(problem.dimension)
-    start = np.array(x0, dtype=float)
+    try:
+        start = np.array(x0, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"x0 is {x0!r}; it must be {problem.dimension} finite numbers") from None
     if start.shape != (problem.dimension,) or not np.isfinite(start).all():
         raise ValueError(f"x0 has shape {start.shape}; it must be {problem.dimension} finite numbers")
     return start
@@ -285,4 +379,8 @@ def known_optimum(problem: AnyProblem, optimum: float | Optimum | str | None) ->
         if optimum != "auto":
             raise ValueError(unknown("optimum", optimum, ("auto",)) + ", or give a number or None")
         return problem.optimum.value if isinstance(problem, Problem) else None
-    return float(optimum.value) if isinstance(optimum, Optimum) else optimum
+    if isinstance(optimum, Optimum):
+        return float(optimum.value)
+    if optimum is not None and real(optimum) is None:
+        raise ValueError(f"optimum is {optimum!r}; give a number, what fedmls.optimum returns, 'auto' or None")
+    return real(optimum)

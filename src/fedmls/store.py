@@ -1,6 +1,7 @@
 """Finished runs on disk: one Parquet file a run, its history as the table, the rest as JSON in the file's metadata."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,14 @@ class RunStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.folder, os.W_OK):
+            raise ValueError(f"{self.folder} cannot be written to; name another folder")
 
     def save(self, key: str, run: Run) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self.folder.mkdir(parents=True, exist_ok=True)
         about = {"format": FORMAT, **_about(run)}
         history = pa.Table.from_pandas(run.history, preserve_index=False)
         history = history.replace_schema_metadata({"fedmls": json.dumps(about)})

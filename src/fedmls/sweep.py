@@ -6,14 +6,16 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedmls.checks import one_of
+from fedmls.checks import one_of, whole
 from fedmls.problem import OracleProblem, Problem
-from fedmls.progress import Bar
-from fedmls.simulate import AnyProblem, Interrupted, Metrics, Simulation, ctrl_c
+from fedmls.progress import Bar, Board
+from fedmls.record import AnyProblem, Metrics
+from fedmls.simulate import Interrupted, Simulation, check_problem, ctrl_c, known_optimum
 from fedmls.store import RunStore
 from fedmls.types import Algorithm, Optimum, Run
 
@@ -29,19 +31,17 @@ class Task(NamedTuple):
     batch: float
     seed: int
     x0: Any
-    optimum: float | Optimum | str | None
+    optimum: float | None
     metrics: Metrics
     every: int
 
-    @property
-    def key(self) -> str:
-        """Names the run in a store: equal keys, equal results."""
-        problem = getattr(self.problem, "fingerprint", None)
-        if problem is None:
-            raise ValueError("runs of a problem made of functions cannot be stored; leave out store=")
-        parts = (repr(self.algorithm), problem, self.rounds, self.batch, self.seed, repr(self.x0), self.every)
-        text = json.dumps([*parts, sorted(self.metrics)])
-        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+def store_key(task: Task) -> str:
+    """Names a run in a store: equal keys, equal results (metrics count by their names only)."""
+    if isinstance(task.problem, OracleProblem):
+        raise ValueError("runs of a problem made of functions cannot be stored; leave out store=")
+    text = json.dumps([Simulation(*task).identity, task.rounds, version("fedmls")])
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def sweep(
@@ -70,25 +70,38 @@ def sweep(
     On Ctrl-C an :class:`fedmls.Interrupted` is raised, with the finished runs in ``.runs``.
     """
     one_of("backend", backend, BACKENDS)
-    algorithms, seeds = list(algorithms), list(seeds)
+    if jobs == 0 or not isinstance(jobs, int):
+        raise ValueError(f"jobs is {jobs!r}; it must be a whole number, -1 for one per core")
+    algorithms, seeds = _several("algorithms", algorithms), _several("seeds", seeds)
     total = len(algorithms) * len(seeds)
-    kept = RunStore(store) if store is not None else None
     finished: dict[int, Run] = {}
     try:
         with Bar("sweep", total, "runs", progress) as bar:
             tasks = _tasks(algorithms, problem, seeds, rounds, batch, x0, optimum, metrics, every)
+            kept = None if store is None else RunStore(store)
+            keys = [] if kept is None else [store_key(task) for task in tasks]
             if kept is not None:
-                finished = {i: run for i, task in enumerate(tasks) if (run := kept.load(task.key)) is not None}
+                finished = {i: run for i, key in enumerate(keys) if (run := kept.load(key)) is not None}
             todo = [(i, task) for i, task in enumerate(tasks) if i not in finished]
             for i, run in _parallel(todo, jobs, backend, bar, len(finished)):
                 if kept is not None:
-                    kept.save(tasks[i].key, run)
+                    kept.save(keys[i], run)
                 finished[i] = run
     except KeyboardInterrupt:
-        where = f"; they are kept in {store}: run again to go on" if store is not None else ""
+        where = f"; they are kept in {store}: run again to go on" if store is not None and finished else ""
         runs = [finished[i] for i in sorted(finished)]
         raise Interrupted(f"stopped with {len(runs)} of {total} runs finished{where}", runs) from None
     return [finished[i] for i in range(total)]
+
+
+def _several(name: str, values: Any) -> list[Any]:
+    example = {"algorithms": ", such as [fedmls.FedMLS()]", "seeds": ", such as range(20)"}.get(name, "")
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} is {values!r}; give a list{example}")
+    several = list(values)
+    if not several:
+        raise ValueError(f"{name} is empty; give a list{example}")
+    return several
 
 
 def table(runs: Iterable[Run]) -> Any:
@@ -98,7 +111,7 @@ def table(runs: Iterable[Run]) -> Any:
     from fedmls.algorithms import describe
 
     frames = []
-    for run in runs:
+    for run in _several("runs", runs):
         frame = run.history.copy()
         frame.insert(0, "algorithm", run.algorithm.name)
         frame.insert(1, "parameters", describe(run.algorithm))
@@ -119,17 +132,22 @@ def _tasks(
     metrics: Any,
     every: int,
 ) -> list[Task]:
-    if not algorithms or not seeds:
-        raise ValueError("there is nothing to run; give at least one algorithm and one seed")
+    if not isinstance(problem, Problem | OracleProblem) and not callable(problem):
+        raise ValueError(f"{type(problem).__name__} is no problem; give one, or a function of the seed that makes one")
+    for seed in seeds:
+        whole("seed", seed, least=0)
     problems = {seed: problem if isinstance(problem, Problem | OracleProblem) else problem(seed) for seed in seeds}
-    measured = {seed: metrics(seed) if callable(metrics) else dict(metrics or {}) for seed in seeds}
+    for one in problems.values():
+        check_problem(one)
+    best = {seed: known_optimum(one, optimum) for seed, one in problems.items()}
+    measured = {seed: metrics(seed) if callable(metrics) else metrics or {} for seed in seeds}
     tasks = [
-        Task(algorithm, problems[seed], rounds, batch, seed, x0, optimum, measured[seed], every)
+        Task(algorithm, problems[seed], rounds, batch, int(seed), x0, best[seed], measured[seed], every)
         for algorithm in algorithms
         for seed in seeds
     ]
-    for algorithm in algorithms:  # bad input is refused, and f* solved, before any work is done
-        Simulation(*tasks[0]._replace(algorithm=algorithm))
+    for task in tasks:  # bad input is refused before any run begins
+        Simulation(*task)
     return tasks
 
 
@@ -142,41 +160,39 @@ def _parallel(
     if backend == "processes" and joblib.effective_n_jobs(jobs) == 1:
         backend = "threads"
     with ExitStack() as stack:
-        rounds = None
-        if backend == "threads":
-            rounds = Rounds(bar, before, stack.enter_context(ctrl_c()))
+        stop = stack.enter_context(ctrl_c()) if backend == "threads" else None
+        board = stack.enter_context(_shown(bar, before, len(tasks))) if backend != "dask" and bar.shown else None
         stack.enter_context(joblib.parallel_config(backend=BACKENDS[backend], n_jobs=jobs))
         # max_nbytes=None: arrays mapped from a file are read-only, for which the loop would be compiled anew
         parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
-        done = before
-        for i, run in parallel(joblib.delayed(_run)(i, task, rounds) for i, task in tasks):
-            done += 1
-            if rounds is None:
+        jobs_to_do = (joblib.delayed(_run)(i, task, place, board, stop) for place, (i, task) in enumerate(tasks))
+        for done, (i, run) in enumerate(parallel(jobs_to_do), start=before + 1):
+            if board is None:
                 gaps = run.history["relative_gap"]
                 bar.update(done, float(gaps.iloc[-1]) if len(gaps) else None)
             yield i, run
 
 
-class Rounds:
-    """Threads report their rounds here, so that the bar moves while runs are under way."""
+@contextmanager
+def _shown(bar: Bar, before: int, runs: int) -> Iterator[Board]:
+    """A board for the runs to report to, and a thread that shows it on the bar."""
+    board, done = Board(max(1, runs)), threading.Event()
+    thread = threading.Thread(target=board.show, args=(bar, before, done), daemon=True)
+    thread.start()
+    try:
+        yield board
+    finally:
+        done.set()
+        thread.join()
 
-    def __init__(self, bar: Bar, before: int, stop: threading.Event) -> None:
-        self.bar, self.done, self.stop = bar, float(before), stop
 
-    def report(self, share: float, gap: float | None) -> None:
-        self.done += share
-        self.bar.update(self.done, gap)
-
-
-def _run(i: int, task: Task, rounds: Rounds | None) -> tuple[int, Run]:
-    in_worker = rounds is None and multiprocessing.parent_process() is not None
+def _run(i: int, task: Task, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+    in_worker = stop is None and multiprocessing.parent_process() is not None
     if in_worker and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     simulation = Simulation(*task)
-    simulation.stop = None if rounds is None else rounds.stop
-    last = 0
+    simulation.stop = stop
     for k, gap in simulation.play():
-        if rounds is not None:
-            rounds.report((k - last) / task.rounds, gap)
-        last = k
+        if board is not None:
+            board.report(place, k / task.rounds, gap)
     return i, simulation.result()

@@ -16,7 +16,7 @@ The array fields of ``down`` and ``up`` are what travels: vectors and bytes are 
 all clients of a simulation, and nothing but arithmetic is done to them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -61,21 +61,50 @@ class Local(Protocol):
         the average <- (1 - average[t]) average + average[t] u.  ``count`` stops clients earlier.
         """
 
+    def prox(self, v: Array, weight: float) -> Array:
+        """argmin_x f_i(x) + ‖x - v‖²/(2 weight), exactly, over all rows whatever the batch.
+
+        A pass over the rows costs as much as a subgradient: it counts as one, and as one local step.
+        """
+
     def subgradient(self, x: Array, where: Any = True) -> Array:
         """A subgradient of f_i at x over all rows; zero for clients that ``where`` leaves out."""
 
     def value(self, x: Array) -> Array:
         """f_i(x)."""
 
+    def keep_cut(self, share: float) -> None:
+        """For the certificate: the kept slopes <- (1 - share) kept + share times those of the last ``descend``."""
+
+    def compress(self, v: Array, method: str, level: float) -> Array:
+        """v made smaller to send (see :mod:`fedmls.compression`), with random numbers of the client's own."""
+
     def run_length(self, q: "float | Sequence[float]") -> Any:
         """Successes of a coin with probability q before its first failure, drawn by the client."""
+
+
+class Traits(NamedTuple):
+    """What an engine must know about an algorithm before it runs it.
+
+    aggregate: "mean": the server sees only Σ w_i up_i, fit for secure aggregation; "stack": every client's upload.
+    on_demand: fields of Up that are sent only when the model is asked for.
+    certifies: its local averages make a certificate (see :mod:`fedmls.certificate`).
+    packed: bytes of one uploaded vector of d numbers, where it is not 8 d (see :mod:`fedmls.compression`).
+    """
+
+    aggregate: str = "mean"
+    on_demand: tuple[str, ...] = ()
+    certifies: bool = False
+    packed: Callable[[int], int] | None = None
 
 
 class Algorithm(Protocol):
     """What an engine needs. Implementations are frozen dataclasses of hyper-parameters."""
 
     name: ClassVar[str]
-    aggregate: ClassVar[str]  # "mean": the server sees only Σ w_i up_i; "stack": it sees every client's upload
+
+    @property
+    def traits(self) -> Traits: ...
 
     @property
     def rounds_per_exchange(self) -> int:
@@ -90,7 +119,8 @@ class Algorithm(Protocol):
     def broadcast(self, k: int, server: State, rng: np.random.Generator) -> tuple[State, Message]: ...
     def client_round(self, k: int, client: State, down: Message, local: Local) -> tuple[State, Message]: ...
     def server_round(self, k: int, server: State, up: Message) -> State: ...
-    def model(self, server: State) -> Array: ...
+    def model(self, server: State) -> Array | tuple[Array, ...]:
+        """The answer; or candidates, the one with the smallest objective being the answer."""
 
 
 class Optimum(NamedTuple):
@@ -115,8 +145,11 @@ class Run:
     bytes_*       the same in bytes
     objective     f at the model
     gap           objective - f*;  relative_gap = gap / |f*|, the gap itself for f* = 0 (below 1e-9)
+    lower_bound   with ``certificate``: f* is not below it;  certified_gap = objective - lower_bound
     seconds       wall-clock time so far
     ============  =====================================================================
+
+    A row counts what a run that ends there has spent, with the model (and the certificate) asked for once.
 
     ``diverged`` says that the iterates overflowed; the history then ends with the last finite round.
     """

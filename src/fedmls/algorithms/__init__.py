@@ -3,34 +3,55 @@
 from dataclasses import fields
 from typing import Any
 
+from fedmls.algorithms.admm import ADMM
+from fedmls.algorithms.bundle import Bundle
+from fedmls.algorithms.dcs import DCS
 from fedmls.algorithms.fedavg import FedAvg
 from fedmls.algorithms.fedmls import FedMLS
+from fedmls.algorithms.fedmlse import FedMLSE
+from fedmls.algorithms.fedmlsp import FedMLSP
+from fedmls.algorithms.fedprox import FedProx
 from fedmls.algorithms.gradskip import GradSkip
 from fedmls.algorithms.scaffnew import Scaffnew
 from fedmls.algorithms.scaffold import Scaffold
+from fedmls.algorithms.subgradient import Subgradient
 from fedmls.checks import unknown
+from fedmls.compression import Compressed
 from fedmls.schedules import Power
 from fedmls.types import Algorithm
 
 __all__ = [
+    "ADMM",
     "ALGORITHMS",
+    "DCS",
+    "Bundle",
+    "Compressed",
     "FedAvg",
     "FedMLS",
+    "FedMLSE",
+    "FedMLSP",
+    "FedProx",
     "GradSkip",
     "Scaffnew",
     "Scaffold",
+    "Subgradient",
     "describe",
     "from_dict",
     "make",
     "to_dict",
 ]
 
-ALGORITHMS: dict[str, type[Any]] = {cls.name: cls for cls in (FedMLS, FedAvg, Scaffold, Scaffnew, GradSkip)}
+_IN_ORDER = (
+    *(FedMLS, FedMLSE, FedMLSP),
+    *(FedAvg, Scaffold, Scaffnew, GradSkip, FedProx),
+    *(Subgradient, DCS, ADMM, Bundle),
+)
+ALGORITHMS: dict[str, type[Any]] = {cls.name: cls for cls in _IN_ORDER}
 
 
 def make(name: str, **parameters: Any) -> Algorithm:
     """The algorithm of that name with these parameters, e.g. ``make("fedmls", lam0=1.0)``."""
-    if name not in ALGORITHMS:
+    if not isinstance(name, str) or name not in ALGORITHMS:
         raise ValueError(unknown("algorithm", name, ALGORITHMS))
     made: Algorithm = ALGORITHMS[name](**parameters)
     return made
@@ -38,27 +59,37 @@ def make(name: str, **parameters: Any) -> Algorithm:
 
 def to_dict(algorithm: Algorithm) -> dict[str, Any]:
     """The algorithm as plain values, for JSON."""
-    parameters = {}
-    for field in fields(algorithm):  # type: ignore[arg-type]
-        value = getattr(algorithm, field.name)
-        parameters[field.name] = {"power": [value.scale, value.exponent]} if isinstance(value, Power) else value
+    parameters = {field.name: _plain(getattr(algorithm, field.name)) for field in fields(algorithm)}  # type: ignore[arg-type]
     return {"name": algorithm.name, "parameters": parameters}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Power):
+        return {"power": [value.scale, value.exponent]}
+    return to_dict(value) if hasattr(value, "client_round") else value
 
 
 def from_dict(values: dict[str, Any]) -> Algorithm:
     """The inverse of :func:`to_dict`."""
-    parameters = {
-        name: Power(*value["power"]) if isinstance(value, dict) else value
-        for name, value in values["parameters"].items()
-    }
+    parameters = {name: _from_plain(value) for name, value in values["parameters"].items()}
+    if values["name"] == Compressed.name:
+        return Compressed(**parameters)
     return make(values["name"], **parameters)
 
 
+def _from_plain(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return Power(*value["power"]) if "power" in value else from_dict(value)
+
+
 def describe(algorithm: Algorithm) -> str:
-    """The parameters that differ from their defaults, and the first one in any case: "lam0=1, paired=True"."""
+    """The parameters that differ from their defaults, or the first one: "lam0=10, paired=True"."""
     shown = []
-    for i, field in enumerate(fields(algorithm)):  # type: ignore[arg-type]
+    changed = [field.name for field in fields(algorithm) if getattr(algorithm, field.name) != field.default]  # type: ignore[arg-type]
+    for field in fields(algorithm):  # type: ignore[arg-type]
         value = getattr(algorithm, field.name)
-        if i == 0 or value != field.default:
-            shown.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
+        if field.name in (changed or [fields(algorithm)[0].name]):  # type: ignore[arg-type]
+            text = f"{value.name}({describe(value)})" if hasattr(value, "client_round") else value
+            shown.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={text}")
     return ", ".join(shown)

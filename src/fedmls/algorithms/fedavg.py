@@ -11,7 +11,7 @@ import numpy as np
 
 from fedmls.checks import hyperparameters, positive
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.types import Array, Local
+from fedmls.types import Array, Local, Traits
 
 
 class Server(NamedTuple):
@@ -34,14 +34,18 @@ class Up(NamedTuple):
 
 @hyperparameters
 class FedAvg:
-    """η_k = eta0/√k and T_k = ⌈T0 k⌉ (the paper's experiment), or constants ``eta`` and ``T``."""
+    """η_k = eta0/√k and T_k = ⌈T0 k⌉ (the paper's experiment), or constants ``eta`` and ``T``.
+
+    participants: so many clients, drawn at random, take part in a round; all unless given.
+    """
 
     name: ClassVar[str] = "fedavg"
-    aggregate: ClassVar[str] = "mean"
+    traits: ClassVar[Traits] = Traits()
     eta0: float = 0.01
     T0: float = 1.0
     eta: float | Power | None = None
     T: float | Power | None = None
+    participants: int | None = None
 
     def __post_init__(self) -> None:
         positive("eta0", self.eta0)

@@ -12,11 +12,11 @@ y_{k+1} does not depend on the uploads of round k. With ``paired=True`` the serv
 y_{k+1} together: two rounds in one exchange, the same iterates to the last bit.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, one_of, positive
+from fedmls.checks import hyperparameters, one_of, positive, truth
 from fedmls.schedules import (
     Power,
     check_schedule,
@@ -25,7 +25,10 @@ from fedmls.schedules import (
     schedule,
     steps_in_round,
 )
-from fedmls.types import Array, Local
+from fedmls.types import Array, Local, Traits
+
+if TYPE_CHECKING:
+    from fedmls.theory import Plan
 
 
 class Server(NamedTuple):
@@ -51,6 +54,15 @@ class Up(NamedTuple):
     y: Array
 
 
+OUTPUTS = ("average", "last", "best")
+
+
+def choose(output: str, average: Array, last: Array) -> Array | tuple[Array, ...]:
+    if output == "best":
+        return average, last
+    return average if output == "average" else last
+
+
 def gamma(k: int) -> float:
     return 2 / (k + 1)
 
@@ -59,13 +71,14 @@ def gamma(k: int) -> float:
 class FedMLS:
     """λ_k = lam0/k and T_k = ⌈T0 k⌉ (the paper's Remark), or constant ``lam`` and ``T`` (its Corollary).
 
-    radius: keep clients (every step) and server (every round) in the ball ‖x‖ <= radius around 0.
+    radius: keep clients (every step) and server (every round) in the ball ‖x‖ <= radius around 0; start inside it.
     paired: two rounds per exchange.
-    output: "average" is x_k, which the theorem is about; "last" is z, better in practice, unproved.
+    output: "average" is x_k, which the theorem is about; "last" is z, better in practice, unproved; "best" is the one
+    of the two with the smaller objective, for which clients report theirs: one more exchange.
     """
 
     name: ClassVar[str] = "fedmls"
-    aggregate: ClassVar[str] = "mean"
+    traits: ClassVar[Traits] = Traits(certifies=True)
     lam0: float = 1.0
     T0: float = 1.0
     lam: float | Power | None = None
@@ -81,7 +94,13 @@ class FedMLS:
         check_schedule("T", self.T)
         if self.radius is not None:
             positive("radius", self.radius)
-        one_of("output", self.output, ("average", "last"))
+        truth("paired", self.paired)
+        one_of("output", self.output, OUTPUTS)
+
+    @classmethod
+    def from_plan(cls, plan: "Plan", **others: Any) -> "FedMLS":
+        """FedMLS with the plan's constant λ and T; run it for ``plan.K`` rounds."""
+        return cls(lam=plan.lam, T=plan.T, **others)
 
     @property
     def rounds_per_exchange(self) -> int:
@@ -110,6 +129,7 @@ class FedMLS:
             average=prox_average(T),
             radius=self.radius,
         )
+        local.keep_cut(gamma(k))
         x = (1 - gamma(k)) * x + gamma(k) * u_tilde
         return Client(x, z), Up((1 - gamma(k + 1)) * x + gamma(k + 1) * z)
 
@@ -120,8 +140,8 @@ class FedMLS:
             z = z * (self.radius / max(float(z @ z) ** 0.5, self.radius))
         return Server(x, y, z)
 
-    def model(self, server: Server) -> Array:
-        return server.x if self.output == "average" else server.z
+    def model(self, server: Server) -> Array | tuple[Array, ...]:
+        return choose(self.output, server.x, server.z)
 
     def _average(self, k: int, server: Server) -> tuple[Array, Array]:
         """x_k and y_{k+1}."""

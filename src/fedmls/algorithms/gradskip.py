@@ -7,14 +7,14 @@ The clients' ĥ_i then no longer sum to zero, so what is averaged is x̂_i - (η
 h_i = ĥ_i + (p/η)(x̄ - x̂_i). One vector down, one up. Invariant: Σ w_i h_i = 0. With q = 1 it is Scaffnew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive
+from fedmls.checks import hyperparameters, positive, real
 from fedmls.schedules import Power, check_schedule, first_success, schedule
-from fedmls.types import Array, Local
+from fedmls.types import Array, Local, Traits
 
 
 class Server(NamedTuple):
@@ -49,7 +49,7 @@ class GradSkip:
     """
 
     name: ClassVar[str] = "gradskip"
-    aggregate: ClassVar[str] = "mean"
+    traits: ClassVar[Traits] = Traits()
     eta0: float = 0.01
     q: float | Sequence[float] = 1.0
     eta: float | Power | None = None
@@ -59,11 +59,12 @@ class GradSkip:
         positive("eta0", self.eta0)
         check_schedule("eta", self.eta)
         check_schedule("p", self.p)
-        each = (self.q,) if isinstance(self.q, int | float) else tuple(self.q)
-        if not isinstance(self.q, int | float):
-            object.__setattr__(self, "q", tuple(float(q) for q in each))
-        if not each or not all(0 <= q <= 1 for q in each):
+        each = (self.q,) if isinstance(self.q, int | float) else self.q
+        q = [real(value) for value in each] if isinstance(each, Iterable) else []
+        if not q or not all(value is not None and 0 <= value <= 1 for value in q):
             raise ValueError(f"q is {self.q!r}; take probabilities in [0, 1], one or one per client")
+        if not isinstance(self.q, int | float):
+            object.__setattr__(self, "q", tuple(q))
 
     @property
     def rounds_per_exchange(self) -> int:

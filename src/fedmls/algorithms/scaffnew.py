@@ -16,9 +16,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive
+from fedmls.checks import hyperparameters, positive, truth
 from fedmls.schedules import Power, check_schedule, first_success, schedule
-from fedmls.types import Array, Local
+from fedmls.types import Array, Local, Traits
 
 
 class Server(NamedTuple):
@@ -50,7 +50,7 @@ class Scaffnew:
     """η_t = eta0/√t and p_t = 1/√t, or ``eta`` and ``p`` as given (numbers are constants)."""
 
     name: ClassVar[str] = "scaffnew"
-    aggregate: ClassVar[str] = "mean"
+    traits: ClassVar[Traits] = Traits()
     eta0: float = 0.01
     eta: float | Power | None = None
     p: float | Power | None = None
@@ -60,6 +60,7 @@ class Scaffnew:
         positive("eta0", self.eta0)
         check_schedule("eta", self.eta)
         check_schedule("p", self.p)
+        truth("as_released", self.as_released)
 
     @property
     def rounds_per_exchange(self) -> int:

@@ -1,5 +1,5 @@
 """Scaffold: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic Controlled Averaging
-for Federated Learning" (ICML 2020), Algorithm 1 with every client in every round.
+for Federated Learning" (ICML 2020), Algorithm 1.
 
 Local steps are corrected by control variates: y <- y - η_l (g_i(y) - c_i + c). Two vectors down, two up.
 Invariant: c = Σ w_i c_i.
@@ -14,7 +14,7 @@ import numpy as np
 
 from fedmls.checks import hyperparameters, one_of, positive
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.types import Array, Local
+from fedmls.types import Array, Local, Traits
 
 
 class Server(NamedTuple):
@@ -49,10 +49,11 @@ class Scaffold:
 
     option: "I" takes c_i⁺ = g_i(x) over all rows (one more subgradient), "II" reuses the local steps.
     decay: "round" or "step", the clock of the local rate.  eta_g: the server's rate, √n unless given.
+    participants: so many clients, drawn at random, take part in a round; all unless given.
     """
 
     name: ClassVar[str] = "scaffold"
-    aggregate: ClassVar[str] = "mean"
+    traits: ClassVar[Traits] = Traits()
     eta0: float = 0.01
     T0: float = 1.0
     option: str = "II"
@@ -60,6 +61,7 @@ class Scaffold:
     eta: float | Power | None = None
     T: float | Power | None = None
     eta_g: float | None = None
+    participants: int | None = None
 
     def __post_init__(self) -> None:
         positive("eta0", self.eta0)
@@ -93,7 +95,8 @@ class Scaffold:
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
         eta_g = server.n**0.5 if self.eta_g is None else self.eta_g
-        return server._replace(x=server.x + eta_g * up.dy, c=server.c + up.dc)
+        share = 1 if self.participants is None else self.participants / server.n
+        return server._replace(x=server.x + eta_g * up.dy, c=server.c + share * up.dc)
 
     def model(self, server: Server) -> Array:
         return server.x

@@ -1,0 +1,161 @@
+"""Smaller uploads: a wrapper around any algorithm whose server needs only the mean.
+
+A client sends C(v - s) instead of v, with a state s that it and the server keep: s <- s + C(v - s) on both sides
+(Richtárik, Sokolov, Fatkhullin, "EF21", NeurIPS 2021; Mishchenko et al., "DIANA", 2019). The server needs only the mean
+of the states, which moves by the mean of the messages. What is lost in one round is sent in a later one.
+
+top_k     the largest entries; 12 bytes each (8 for the number, 4 for its place)
+random_k  entries drawn from the shared seed, so that their places need not be sent; 8 bytes each
+quantise  every entry in so many bits, rounded up or down at random so that the mean is right, times the norm (QSGD:
+          Alistarh et al., NeurIPS 2017)
+
+For FedMLS and FedMLS-E this is a heuristic: their guarantees assume exact uploads.
+"""
+
+import math
+import sys
+from collections import namedtuple
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import njit
+
+from fedmls.checks import hyperparameters, one_of
+from fedmls.descent import GOLDEN, draw, mix, stream
+from fedmls.types import Algorithm, Array, Local, Traits
+
+METHODS = ("top_k", "random_k", "quantise")
+
+
+@hyperparameters
+class Compressed:
+    """``algorithm`` with compressed uploads. level: the share of entries kept, in (0, 1], or for "quantise" the bits of
+    each, 2 to 16, sign included.
+    """
+
+    name: ClassVar[str] = "compressed"
+    algorithm: Algorithm
+    method: str = "top_k"
+    level: float = 0.1
+
+    def __post_init__(self) -> None:
+        one_of("method", self.method, METHODS)
+        if self.method == "quantise":
+            if self.level not in range(2, 17):
+                raise ValueError(f"level is {self.level!r}; quantise takes whole bits from 2 to 16 for each entry")
+        elif not isinstance(self.level, int | float) or not 0 < self.level <= 1:
+            raise ValueError(f"level is {self.level!r}; {self.method} takes the share of entries kept, in (0, 1]")
+        inner = self.algorithm
+        if inner.traits.aggregate != "mean":
+            raise ValueError(f"{inner.name} needs every client's upload as it is; it cannot be compressed here")
+        if getattr(inner, "participants", None) is not None:
+            raise ValueError("compressed uploads need all clients in every round; leave out participants=")
+
+    @property
+    def traits(self) -> Traits:
+        return self.algorithm.traits._replace(packed=self._bytes)
+
+    @property
+    def rounds_per_exchange(self) -> int:
+        return self.algorithm.rounds_per_exchange
+
+    def init(self, x0: Array, n: int) -> tuple[Any, Any]:
+        server, client = self.algorithm.init(x0, n)
+        zeros = [0 * x0] * len(self._compressed())
+        return self._join(server, zeros), self._join(client, zeros)
+
+    def broadcast(self, k: int, server: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+        inner, kept = self._part(server)
+        inner, down = self.algorithm.broadcast(k, inner, rng)
+        return self._join(inner, kept), down
+
+    def client_round(self, k: int, client: Any, down: Any, local: Local) -> tuple[Any, Any]:
+        inner, kept = self._part(client)
+        inner, up = self.algorithm.client_round(k, inner, down, local)
+        sent = {
+            name: local.compress(getattr(up, name) - s, self.method, self.level)
+            for name, s in zip(self._compressed(), kept, strict=True)
+        }
+        kept = [s + message for s, message in zip(kept, sent.values(), strict=True)]
+        return self._join(inner, kept), up._replace(**sent)
+
+    def server_round(self, k: int, server: Any, up: Any) -> Any:
+        inner, kept = self._part(server)
+        names = self._compressed()
+        kept = [s + getattr(up, name) for name, s in zip(names, kept, strict=True)]
+        inner = self.algorithm.server_round(k, inner, up._replace(**dict(zip(names, kept, strict=True))))
+        return self._join(inner, kept)
+
+    def model(self, server: Any) -> Any:
+        return self.algorithm.model(self._part(server)[0])
+
+    def _compressed(self) -> tuple[str, ...]:
+        """The fields of Up that are compressed: all but those sent on demand."""
+        up = sys.modules[type(self.algorithm).__module__].Up
+        return tuple(name for name in up._fields if name not in self.algorithm.traits.on_demand)
+
+    def _join(self, inner: Any, kept: list[Array]) -> Any:
+        of: Any = type(inner)
+        return _joined(of, self._compressed())(*inner, *kept)
+
+    def _part(self, state: Any) -> tuple[Any, list[Array]]:
+        count = len(self._compressed())
+        return type(state).inner(*state[:-count]), list(state[-count:])
+
+    def _bytes(self, d: int) -> int:
+        """Of one compressed vector of d numbers."""
+        if self.method == "quantise":
+            return 8 + math.ceil(d * int(self.level) / 8)
+        return kept_entries(self.level, d) * (12 if self.method == "top_k" else 8)
+
+
+@lru_cache(maxsize=64)
+def _joined(inner: Any, names: tuple[str, ...]) -> Any:
+    """The inner state's NamedTuple with one more field for each kept vector: states stay flat."""
+    fields = [*inner._fields, *(f"kept_{name}" for name in names)]
+    return type(inner.__name__, (namedtuple(inner.__name__, fields),), {"inner": inner})
+
+
+def kept_entries(level: float, d: int) -> int:
+    return max(1, math.ceil(level * d - 1e-9))
+
+
+def compress(v: Array, method: str, level: float, seed: Any, k: int, ids: Any, call: int) -> Array:
+    """C(v) row by row, with the random numbers of each client."""
+    if method == "quantise":
+        return np.asarray(_quantise(v, 2 ** (int(level) - 1) - 1, seed, k, ids, call))
+    count = kept_entries(level, v.shape[1])
+    if method == "random_k":
+        return np.asarray(_random_k(v, count, seed, k, ids, call))
+    places = np.argpartition(-np.abs(v), count - 1, axis=1)[:, :count]
+    out = np.zeros_like(v)
+    np.put_along_axis(out, places, np.take_along_axis(v, places, axis=1), axis=1)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _random_k(v: Any, count: Any, seed: Any, k: Any, ids: Any, call: Any) -> Any:
+    out, places = np.zeros_like(v), np.arange(v.shape[1])
+    for i in range(v.shape[0]):
+        places[:] = np.arange(v.shape[1])
+        draw(places, count, v.shape[1], stream(seed, k, ids[i], call))
+        for r in range(count):
+            out[i, places[r]] = v[i, places[r]]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _quantise(v: Any, levels: Any, seed: Any, k: Any, ids: Any, call: Any) -> Any:
+    """Each entry to a multiple of ‖v‖/levels next to it, the nearer the likelier."""
+    out = np.zeros_like(v)
+    for i in range(v.shape[0]):
+        counter = stream(seed, k, ids[i], call)
+        norm = np.sqrt((v[i] * v[i]).sum())
+        if norm == 0.0:
+            continue
+        for j in range(v.shape[1]):
+            counter += GOLDEN
+            uniform = np.float64(mix(counter) >> np.uint64(11)) * 2.0**-53
+            out[i, j] = np.sign(v[i, j]) * np.floor(abs(v[i, j]) / norm * levels + uniform) * norm / levels
+    return out
