@@ -122,3 +122,19 @@ def test_an_objective_of_zero_has_a_gap_too():
     assert isinstance(problem.loss, Loss)
     history = fedmls.simulate(fedmls.FedMLS(lam0=1.0), problem, rounds=5).history
     assert history["relative_gap"].equals(history["gap"])
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic", "huber", "absolute"])
+@pytest.mark.parametrize("l2", [0.0, 1e-6])
+def test_columns_of_any_size(scale, loss, l2):
+    X, y = fedmls.datasets.breast_cancer_wisconsin()
+    clients = fedmls.partition.iid(X, 10)
+    plain = fedmls.optimum(fedmls.Problem(X, y, clients, loss, l2=l2 / scale**2 if scale < 1 else l2))
+    scaled = fedmls.optimum(fedmls.Problem(scale * X, y, clients, loss, l2=l2 if scale < 1 else l2 * scale**2))
+    assert scaled.value == pytest.approx(plain.value, rel=1e-6)
+
+
+def test_functions_are_refused():
+    with pytest.raises(ValueError, match="OracleProblem has no rows to solve for"):
+        fedmls.optimum(fedmls.OracleProblem([(lambda x: 0.0, lambda x, rng: x)], 1))

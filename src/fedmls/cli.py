@@ -53,22 +53,26 @@ def told(command: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @told
 def reproduce(
-    rounds: Annotated[int, typer.Option(help="Rounds of every run.")] = 1000,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of every run; 1000 unless given.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds: each has its own k-means clients and batches.")] = 20,
     full: Annotated[bool, typer.Option("--full", help="The released code's 10,000 rounds (hours).")] = False,
     holdout: Annotated[
         float, typer.Option(help="Keep this share of the rows for testing, anew for each seed (released code: 0.2).")
     ] = 0.0,
-    out: Annotated[Path | None, typer.Option(help="Results folder.  [default: results/paper…]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Results folder; results/paper-… unless given.")] = None,
     jobs: Annotated[int, typer.Option(help="Runs at a time; -1 is one per core.")] = -1,
 ) -> None:
     """The experiment of the FedMLS paper: four methods on an SVM split over ten clients.
 
     Finished runs are kept in the results folder: after Ctrl-C, start again to go on.
     """
+    from fedmls.checks import whole
     from fedmls.experiments import paper
 
-    rounds = 10_000 if full else rounds
+    if full and rounds is not None:
+        raise ValueError("--full is 10,000 rounds; leave out --rounds or --full")
+    rounds = whole("rounds", 10_000 if full else 1000 if rounds is None else rounds)
+    whole("seeds", seeds)
     name = f"paper-{rounds}-rounds" + (f"-holdout-{holdout:g}" if holdout else "")
     folder = out or Path("results") / name
     runs = len(paper.series()) * seeds

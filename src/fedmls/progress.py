@@ -31,7 +31,7 @@ class Bar:
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
-                console=Console(stderr=True),
+                console=Console(stderr=True, force_terminal=True),
                 transient=True,
             )
             self.bar.start()

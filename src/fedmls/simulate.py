@@ -283,7 +283,7 @@ class Simulation:
             self.at, self.rows = checkpoints.load(file, self.identity, self.at)
             if self.at.counters.round > self.rounds:
                 raise ValueError(
-                    f"{file} is already at round {self.at.counters.round}; ask for at least so many rounds"
+                    f"{file} is at round {self.at.counters.round} already; ask for at least so many rounds"
                 )
             self.local.steps, self.local.slopes = self.at.steps.copy(), self.at.slopes
             self.local.subgradients = self.at.counters.subgradients

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedmls.experiments.results import Results
+from fedmls.experiments.results import read
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), and markers for print without colour.
 STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
@@ -24,9 +24,9 @@ RC = {
 TITLES = {"text": "as in the paper's text", "code": "as in the released code"}
 
 
-def draw(results: Results) -> list[Path]:
+def draw(folder: Path) -> list[Path]:
     """figure.*: one panel per method, in the text's reading; readings.*: the methods that have two."""
-    history = results.history
+    history = read(folder).history
     read_in = history.groupby("method")["reading"].nunique()
     main = history[history["reading"] != "code"]
     methods = [(name, main[main["method"] == name], name) for name in main["method"].unique()]
@@ -36,8 +36,8 @@ def draw(results: Results) -> list[Path]:
         if read_in[name] > 1
         for reading in ("text", "code")
     ]
-    files = _panels(methods, results.folder / "figure")
-    return files + (_panels(two, results.folder / "readings") if two else [])
+    files = _panels(methods, folder / "figure")
+    return files + (_panels(two, folder / "readings") if two else [])
 
 
 def _panels(panels: list[tuple[str, pd.DataFrame, str]], stem: Path) -> list[Path]:
