@@ -79,6 +79,18 @@ def test_it_shrinks_and_changes_nothing_else(cls, batch):
     assert gaps.iloc[-1] < 0.1 * gaps.iloc[9]
 
 
+@pytest.mark.parametrize("cls", CERTIFYING)
+def test_weights_and_steps_of_each_clients_own(cls):
+    problem = svm(m=100, weights=[0.1, 0.3, 0.15, 0.25, 0.2], reduction="mean")
+    radius = float(np.linalg.norm(problem.optimum.x))
+    run = fedmls.simulate(cls(lam=0.5, T=[20, 5, 40, 10, 1]), problem, rounds=200, batch=0.5, certificate=radius)
+    last = run.history.iloc[-1]
+    assert last["local_steps"] == 200 * 40
+    assert last["subgradients"] == 200 * 76
+    assert (run.history["lower_bound"] <= problem.optimum.value + 1e-9).all()
+    assert last["certified_gap"] < 0.5 * run.history["certified_gap"].iloc[9]
+
+
 def test_an_l2_term_makes_a_radius_unnecessary():
     problem = svm(intercept=False, l2=0.5)
     run = fedmls.simulate(fedmls.FedMLSE(lam0=0.5), problem, rounds=200, certificate=True)

@@ -58,6 +58,13 @@ def test_fedmls_with_constants(problem):
     agree(models(fedmls.FedMLS(lam=0.02, T=7), problem, 300), expected)
 
 
+def test_fedmls_with_steps_of_each_clients_own(problem):
+    T = [3, 11, 1, 7, 5]
+    g = plain_subgradients(problem)
+    expected = plain.fedmls(g, problem.weights, X0, 200, lambda k: 0.02, lambda k: T)
+    agree(models(fedmls.FedMLS(lam=0.02, T=T), problem, 200), expected)
+
+
 @pytest.mark.parametrize("output", ["average", "last"])
 def test_fedmlse(problem, output):
     g = plain_subgradients(problem)

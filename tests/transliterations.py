@@ -27,7 +27,7 @@ def fedmls(g, w, x0, K, lam, T, R=np.inf):
         for i in range(n):
             v = zs[i] - k / 4 * (ys[i] - y)
             u = u_avg = zs[i]
-            for t in range(1, T(k) + 1):
+            for t in range(1, (T(k) if np.isscalar(T(k)) else T(k)[i]) + 1):
                 u = project(u - (g[i](u) * lam(k) * k / (4 * n) + u - v) / (1 + t / 2))
                 theta = 2 * (t + 1) / (t * (t + 3))
                 u_avg = (1 - theta) * u_avg + theta * u

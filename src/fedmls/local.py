@@ -73,6 +73,9 @@ class BaseLocal(ABC):
             self._out(compress(self._rows(v), method, level, self.seed, self.k, self.ids, COINS + self.tosses))
         )
 
+    def own(self, values: Sequence[float]) -> Any:
+        return self._out(np.asarray(values)[self.ids][:, None])
+
     def run_length(self, q: float | Sequence[float]) -> Any:
         each = np.broadcast_to(np.asarray(q, dtype=float), self.n)[self.ids]
         uniform = np.array([self._generator(i, COINS + self.tosses).random() for i in self.ids])

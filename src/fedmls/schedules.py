@@ -2,13 +2,14 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from fedmls.checks import real
-from fedmls.types import Array
+from fedmls.checks import real, whole
+from fedmls.types import Array, Local
 
 MOST_TOSSES = 100_000_000
 
@@ -55,6 +56,28 @@ def check_schedule(name: str, value: "float | Power | None") -> None:
 def steps_in_round(T: Power, k: int) -> int:
     """T_k as a whole number: rounded up, and at least 1."""
     return max(1, math.ceil(T(k) - 1e-9))
+
+
+Steps = float | Power | Sequence[int] | None
+
+
+def check_steps(T: Steps) -> "float | Power | tuple[int, ...] | None":
+    """T as a schedule, or whole numbers of steps, one for each client."""
+    if isinstance(T, Sequence):
+        if not T:
+            raise ValueError("T is empty; give one number of steps, or one for each client")
+        return tuple(whole("T", steps) for steps in T)
+    check_schedule("T", T)
+    return T
+
+
+def client_steps(T: Steps, T0: float, k: int, local: Local) -> tuple[int, Any]:
+    """The longest client's steps in round k, and each client's own where they differ (otherwise None)."""
+    if not isinstance(T, Sequence):
+        return steps_in_round(schedule(T, Power(T0, 1)), k), None
+    if len(T) != local.n:
+        raise ValueError(f"T has {len(T)} values for {local.n} clients; give one, or one for each client")
+    return max(T), local.own(T)
 
 
 def first_success(p: Power, after: int, rng: np.random.Generator) -> int:

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
@@ -163,6 +164,8 @@ def _parallel(
         stop = stack.enter_context(ctrl_c()) if backend == "threads" else None
         board = stack.enter_context(_shown(bar, before, len(tasks))) if backend != "dask" and bar.shown else None
         stack.enter_context(joblib.parallel_config(backend=BACKENDS[backend], n_jobs=jobs))
+        stack.enter_context(warnings.catch_warnings())  # on Ctrl-C, of runs that are given up: they are counted anyway
+        warnings.filterwarnings("ignore", message=".*still being processed by the workers.*")
         # max_nbytes=None: arrays mapped from a file are read-only, for which the loop would be compiled anew
         parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
         jobs_to_do = (joblib.delayed(_run)(i, task, place, board, stop) for place, (i, task) in enumerate(tasks))

@@ -79,6 +79,9 @@ class Local(Protocol):
     def compress(self, v: Array, method: str, level: float) -> Array:
         """v made smaller to send (see :mod:`fedmls.compression`), with random numbers of the client's own."""
 
+    def own(self, values: "Sequence[float]") -> Any:
+        """The client's own of the values, one for each client, shaped to multiply its vectors."""
+
     def run_length(self, q: "float | Sequence[float]") -> Any:
         """Successes of a coin with probability q before its first failure, drawn by the client."""
 

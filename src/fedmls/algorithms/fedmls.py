@@ -19,11 +19,13 @@ import numpy as np
 from fedmls.checks import hyperparameters, one_of, positive, truth
 from fedmls.schedules import (
     Power,
+    Steps,
     check_schedule,
+    check_steps,
+    client_steps,
     prox_average,
     prox_steps,
     schedule,
-    steps_in_round,
 )
 from fedmls.types import Array, Local, Traits
 
@@ -71,6 +73,8 @@ def gamma(k: int) -> float:
 class FedMLS:
     """λ_k = lam0/k and T_k = ⌈T0 k⌉ (the paper's Remark), or constant ``lam`` and ``T`` (its Corollary).
 
+    T may have one number for each client: in the norm Σ w_i ‖x_i‖² the theory lets them differ.
+
     radius: keep clients (every step) and server (every round) in the ball ‖x‖ <= radius around 0; start inside it.
     paired: two rounds per exchange.
     output: "average" is x_k, which the theorem is about; "last" is z, better in practice, unproved; "best" is the one
@@ -82,7 +86,7 @@ class FedMLS:
     lam0: float = 1.0
     T0: float = 1.0
     lam: float | Power | None = None
-    T: float | Power | None = None
+    T: Steps = None
     radius: float | None = None
     paired: bool = False
     output: str = "average"
@@ -91,7 +95,7 @@ class FedMLS:
         positive("lam0", self.lam0)
         positive("T0", self.T0)
         check_schedule("lam", self.lam)
-        check_schedule("T", self.T)
+        object.__setattr__(self, "T", check_steps(self.T))
         if self.radius is not None:
             positive("radius", self.radius)
         truth("paired", self.paired)
@@ -116,7 +120,7 @@ class FedMLS:
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
         lam = schedule(self.lam, Power(self.lam0, -1))(k)
-        T = steps_in_round(schedule(self.T, Power(self.T0, 1)), k)
+        T, own_T = client_steps(self.T, self.T0, k, local)
         x, z = client
         y = (1 - gamma(k)) * x + gamma(k) * z
         v = z - k / 4 * (y - down.y)
@@ -128,6 +132,7 @@ class FedMLS:
             center=v,
             average=prox_average(T),
             radius=self.radius,
+            count=own_T,
         )
         local.keep_cut(gamma(k))
         x = (1 - gamma(k)) * x + gamma(k) * u_tilde

@@ -16,7 +16,16 @@ import numpy as np
 
 from fedmls.algorithms.fedmls import OUTPUTS, choose, gamma
 from fedmls.checks import hyperparameters, one_of, positive
-from fedmls.schedules import Power, check_schedule, prox_average, prox_steps, schedule, steps_in_round
+from fedmls.schedules import (
+    Power,
+    Steps,
+    check_schedule,
+    check_steps,
+    client_steps,
+    prox_average,
+    prox_steps,
+    schedule,
+)
 from fedmls.types import Array, Local, Traits
 
 
@@ -56,7 +65,7 @@ class FedMLSE:
     lam0: float = 1.0
     T0: float = 1.0
     lam: float | Power | None = None
-    T: float | Power | None = None
+    T: Steps = None
     radius: float | None = None
     output: str = "average"
 
@@ -64,7 +73,7 @@ class FedMLSE:
         positive("lam0", self.lam0)
         positive("T0", self.T0)
         check_schedule("lam", self.lam)
-        check_schedule("T", self.T)
+        object.__setattr__(self, "T", check_steps(self.T))
         if self.radius is not None:
             positive("radius", self.radius)
         one_of("output", self.output, OUTPUTS)
@@ -81,7 +90,7 @@ class FedMLSE:
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
         mu = schedule(self.lam, Power(self.lam0, -1))(k) / local.n
-        T = steps_in_round(schedule(self.T, Power(self.T0, 1)), k)
+        T, own_T = client_steps(self.T, self.T0, k, local)
         x, z = client
         y = (1 - gamma(k)) * x + gamma(k) * z
         v = z - k / 2 * (y - down.y)
@@ -93,6 +102,7 @@ class FedMLSE:
             center=v,
             average=prox_average(T),
             radius=self.radius,
+            count=own_T,
         )
         local.keep_cut(gamma(k))
         x = (1 - gamma(k)) * x + gamma(k) * u_tilde
