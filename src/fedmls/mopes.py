@@ -54,7 +54,7 @@ def mopes(
     positive("T0", T0)
     check_schedule("lam", lam)
     check_schedule("T", T)
-    lam_k, T_k = schedule(lam, Power(lam0, -1)), schedule(T, Power(T0, 1))
+    lam_k, T_k = schedule(lam, lam0, -1), schedule(T, T0, 1)
     x = z = np.asarray(x0, dtype=float)
     x_, z_ = x, z  # the relaxed partner's: X', Z'
     done, taken = Mopes(x, x_, 0, 0), 0

@@ -190,7 +190,11 @@ class Problem:
         return digest.hexdigest()[:16]
 
     def _ids(self, ids: Any) -> Any:
-        return np.arange(self.n) if ids is None else np.asarray(ids, dtype=np.int64)
+        return self._everyone if ids is None else np.asarray(ids, dtype=np.int64)
+
+    @cached_property
+    def _everyone(self) -> Any:
+        return np.arange(self.n)
 
     def _point(self, x: Any) -> Array:
         point = np.asarray(x, dtype=float)

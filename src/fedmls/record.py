@@ -32,6 +32,7 @@ class Counters(NamedTuple):
         return Counters(*(a + b for a, b in zip(self, other, strict=True)))
 
 
+NOTHING = Counters()
 RESERVED = (*Counters._fields, "objective", "gap", "relative_gap", "lower_bound", "certified_gap", "seconds")
 
 
@@ -42,6 +43,7 @@ class Recorder:
         self,
         algorithm: Algorithm,
         problem: AnyProblem,
+        server: Any,
         x0: Array,
         best: float | None,
         metrics: Metrics,
@@ -54,6 +56,8 @@ class Recorder:
             raise ValueError(f"metrics holds {taken[0]!r}, which is a column already; give it another name")
         self.radius = certificate_radius(algorithm, problem, certificate)
         self.lower_bound, self.refuted = -math.inf, False
+        models = algorithm.model(server)
+        self.asked = self._asked(len(models) if isinstance(models, tuple) else 1)
 
     @property
     def columns(self) -> list[str]:
@@ -69,14 +73,12 @@ class Recorder:
         chosen = int(np.argmin(objectives))
         return models[chosen], objectives[chosen]
 
-    def asked(self, server: Any) -> Counters:
+    def _asked(self, candidates: int) -> Counters:
         """What it costs to ask for a model, and for its certificate, beyond the round itself.
 
         Fields sent on demand; for several candidates, or for a certificate, an exchange in which clients report their
         objective at each; for a certificate a_i and p_i.
         """
-        models = self.algorithm.model(server)
-        candidates = len(models) if isinstance(models, tuple) else 1
         n, vector = self.problem.n, 8 * self.problem.dimension
         up = len(self.algorithm.traits.on_demand) + (self.radius is not None)
         reported = candidates if candidates > 1 or self.radius is not None else 0
@@ -108,7 +110,9 @@ class Recorder:
             return -math.inf
         return bound
 
-    def row(self, counters: Counters, x: Array, objective: float, slopes: Array) -> dict[str, float]:
+    def row(self, spent: Counters, x: Array, objective: float, slopes: Array) -> dict[str, float]:
+        """The row of a model; its counts include asking for it."""
+        counters = spent if self.asked == NOTHING else spent.plus(self.asked)
         gap = np.nan if self.best is None else objective - self.best
         row = {
             **counters._asdict(),

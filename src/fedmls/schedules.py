@@ -38,11 +38,12 @@ class Power:
         return np.asarray(self.scale * np.arange(first, first + count, dtype=float) ** self.exponent)
 
 
-def schedule(value: "float | Power | None", default: Power) -> Power:
-    """A number is a constant schedule; None is the default."""
+@functools.lru_cache(maxsize=256)
+def schedule(value: "float | Power | None", scale: float, exponent: float) -> Power:
+    """The value as a schedule: a number is a constant, None is scale * k ** exponent."""
     if value is None:
-        return default
-    return value if isinstance(value, Power) else Power(float(value))
+        return Power(scale, exponent)
+    return value if isinstance(value, Power) else Power(value)
 
 
 def check_schedule(name: str, value: "float | Power | None") -> None:
@@ -74,7 +75,7 @@ def check_steps(T: Steps) -> "float | Power | tuple[int, ...] | None":
 def client_steps(T: Steps, T0: float, k: int, local: Local) -> tuple[int, Any]:
     """The longest client's steps in round k, and each client's own where they differ (otherwise None)."""
     if not isinstance(T, Sequence):
-        return steps_in_round(schedule(T, Power(T0, 1)), k), None
+        return steps_in_round(schedule(T, T0, 1), k), None
     if len(T) != local.n:
         raise ValueError(f"T has {len(T)} values for {local.n} clients; give one, or one for each client")
     return max(T), local.own(T)

@@ -138,7 +138,7 @@ class Simulation:
         server, client = algorithm.init(x0, problem.n)
         clients = type(client)(*(np.tile(field, (problem.n, 1)) for field in client))
         best = known_optimum(problem, optimum)
-        self.recorder = Recorder(algorithm, problem, x0, best, check_metrics(metrics), certificate)
+        self.recorder = Recorder(algorithm, problem, server, x0, best, check_metrics(metrics), certificate)
         self.until = _until(until, self.recorder)
         if self.recorder.radius is not None:
             self.local.certify()
@@ -206,15 +206,16 @@ class Simulation:
                     rows.append(self.recorder.row(*self.unrecorded))
                 break
             models.append(x)
-            cost = self.recorder.asked(server)
-            about = spent.plus(asked).plus(cost), x, objective, slopes
+            about = spent if self.until is None else spent.plus(asked), x, objective, slopes
             self.unrecorded = about
             if k % self.every == 0 or k == self.rounds:
                 self.unrecorded = None
                 rows.append(self.recorder.row(*about))
                 if self.until is not None:  # the answer is really asked for, again and again
-                    asked = asked.plus(cost)
-        after = Snapshot(counters.plus(asked), self.local.steps.copy(), self.local.slopes, server, clients)
+                    asked = asked.plus(self.recorder.asked)
+        if self.until is not None:
+            counters = counters.plus(asked)
+        after = Snapshot(counters, self.local.steps.copy(), self.local.slopes, server, clients)
         return after, models, rows
 
     def _clients_round(self, k: int, clients: Any, down: Any, spent: Counters) -> tuple[Any, Any, Counters]:

@@ -83,7 +83,7 @@ class DCS:
         return server, Down(server.x_tilde)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        T = steps_in_round(schedule(self.T, Power(self.T0, 1)), k)
+        T = steps_in_round(schedule(self.T, self.T0, 1), k)
         y = client.y + self.eta * (client.x_tilde - down.x_tilde)
         x, x_hat = local.descend(
             client.x,

@@ -64,8 +64,8 @@ class FedAvg:
         return server, Down(server.x)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        eta = schedule(self.eta, Power(self.eta0, -0.5))(k)
-        T = steps_in_round(schedule(self.T, Power(self.T0, 1)), k)
+        eta = schedule(self.eta, self.eta0, -0.5)(k)
+        T = steps_in_round(schedule(self.T, self.T0, 1), k)
         u, _ = local.descend(down.x, Power(eta).array(1, T))
         return client, Up(u)
 

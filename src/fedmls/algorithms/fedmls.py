@@ -114,12 +114,14 @@ class FedMLS:
         return Server(x0, x0, x0), Client(x0, x0)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
-        # The y left behind is y_{k+1}, so that a paired exchange can ask for it at once;
+        if not self.paired:
+            return server, Down(server.y)
+        # The y left behind is y_{k+1}, so that the exchange can ask for it at once;
         # server_round computes it again from what it then knows.
         return server._replace(y=self._average(k, server)[1]), Down(server.y)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        lam = schedule(self.lam, Power(self.lam0, -1))(k)
+        lam = schedule(self.lam, self.lam0, -1)(k)
         T, own_T = client_steps(self.T, self.T0, k, local)
         x, z = client
         y = (1 - gamma(k)) * x + gamma(k) * z

@@ -89,7 +89,7 @@ class FedMLSE:
         return server, Down(server.y)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        mu = schedule(self.lam, Power(self.lam0, -1))(k) / local.n
+        mu = schedule(self.lam, self.lam0, -1)(k) / local.n
         T, own_T = client_steps(self.T, self.T0, k, local)
         x, z = client
         y = (1 - gamma(k)) * x + gamma(k) * z

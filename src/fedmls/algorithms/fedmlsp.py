@@ -85,8 +85,8 @@ class FedMLSP:
         return server, Down(self._y(server), server.theta, server.before, server.share)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        mu = schedule(self.lam, Power(self.lam0, -1))(k) / local.n
-        T = steps_in_round(schedule(self.T, Power(self.T0, 1)), k)
+        mu = schedule(self.lam, self.lam0, -1)(k) / local.n
+        T = steps_in_round(schedule(self.T, self.T0, 1), k)
         theta, step = down.theta, down.share / down.theta
         z = client.z
         x = z + (down.before / client.theta) ** 2 * (client.x - z)  # the rounds slept through

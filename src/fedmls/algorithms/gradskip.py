@@ -76,11 +76,11 @@ class GradSkip:
         return Server(x0, 0), Client(x0, 0 * x0)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
-        T = first_success(schedule(self.p, Power(1.0, -0.5)), server.t, rng)
+        T = first_success(schedule(self.p, 1.0, -0.5), server.t, rng)
         return Server(server.x, server.t + T), Down(server.x, server.t, T)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        eta = schedule(self.eta, Power(self.eta0, -0.5))
+        eta = schedule(self.eta, self.eta0, -0.5)
         x_hat, h = client
         if down.t > 0:
             h = h + (down.x - x_hat) / self._eta_over_p(down.t)
@@ -97,5 +97,5 @@ class GradSkip:
         return server.x
 
     def _eta_over_p(self, t: int) -> float:
-        eta, p = schedule(self.eta, Power(self.eta0, -0.5)), schedule(self.p, Power(1.0, -0.5))
+        eta, p = schedule(self.eta, self.eta0, -0.5), schedule(self.p, 1.0, -0.5)
         return eta(t) / min(1.0, p(t))

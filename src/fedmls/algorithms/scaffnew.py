@@ -70,11 +70,11 @@ class Scaffnew:
         return Server(x0, 0), Client(x0, 0 * x0)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
-        T = first_success(schedule(self.p, Power(1.0, -0.5)), server.t, rng)
+        T = first_success(schedule(self.p, 1.0, -0.5), server.t, rng)
         return Server(server.x, server.t + T), Down(server.x, server.t, T)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        eta, p = schedule(self.eta, Power(self.eta0, -0.5)), schedule(self.p, Power(1.0, -0.5))
+        eta, p = schedule(self.eta, self.eta0, -0.5), schedule(self.p, 1.0, -0.5)
         x_hat, h = client
         if not self.as_released and down.t > 0:
             h = h + min(1.0, p(down.t)) / eta(down.t) * (down.x - x_hat)

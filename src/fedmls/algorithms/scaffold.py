@@ -84,7 +84,7 @@ class Scaffold:
         return server._replace(t=server.t + self._T(k)), Down(server.x, server.c, server.t)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        eta, T = schedule(self.eta, Power(self.eta0 / local.n**0.5, -1)), self._T(k)
+        eta, T = schedule(self.eta, self.eta0 / local.n**0.5, -1), self._T(k)
         steps = eta.array(down.t + 1, T) if self.decay == "step" else Power(eta(k)).array(1, T)
         y, _ = local.descend(down.x, steps, shift=down.c - client.c)
         if self.option == "I":
@@ -102,4 +102,4 @@ class Scaffold:
         return server.x
 
     def _T(self, k: int) -> int:
-        return steps_in_round(schedule(self.T, Power(self.T0, 1)), k)
+        return steps_in_round(schedule(self.T, self.T0, 1), k)

@@ -76,4 +76,4 @@ class Subgradient:
         return server.x if self.output == "last" else server.average
 
     def _eta(self, k: int) -> float:
-        return schedule(self.eta, Power(self.eta0, -0.5))(k)
+        return schedule(self.eta, self.eta0, -0.5)(k)
