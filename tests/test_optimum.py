@@ -1,7 +1,5 @@
 """The certified optimum against other packages, and its refusal to certify what is not there."""
 
-import sys
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -11,11 +9,10 @@ from sklearn.linear_model import LogisticRegression, QuantileRegressor
 from sklearn.svm import LinearSVC
 
 import fedmls
+from fedmls import programs
 from fedmls.certificate import lower_bound
 from fedmls.losses import LOSSES, Loss, pinball
 from tests.problems import lad, svm
-
-module = sys.modules["fedmls.optimum"]  # the name fedmls.optimum is the function
 
 
 def test_the_papers_problem():
@@ -98,20 +95,20 @@ def test_the_lower_bound_is_below_every_point_for_any_slopes(seed, x, data):
 
 def test_refuses_a_solver_that_is_wrong(monkeypatch):
     """A point that is not optimal, however sure the solver is of it."""
-    solve = module._solve
+    solve = programs.solve
 
     def wrong(program):
         x, dual = solve(program)
         return x + 0.01, dual
 
-    monkeypatch.setattr(module, "_solve", wrong)
+    monkeypatch.setattr(programs, "solve", wrong)
     with pytest.raises(ValueError, match="no certified optimum: the best point found has objective"):
         fedmls.optimum(svm())
 
 
 def test_refuses_wrong_dual_weights(monkeypatch):
-    solve = module._solve
-    monkeypatch.setattr(module, "_solve", lambda program: (solve(program)[0], 0 * solve(program)[1]))
+    solve = programs.solve
+    monkeypatch.setattr(programs, "solve", lambda program: (solve(program)[0], 0 * solve(program)[1]))
     with pytest.raises(ValueError, match="the best lower bound is"):
         fedmls.optimum(svm())
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fedmls
+from fedmls import programs
 from fedmls import sweep as sweep_function
 from tests.problems import svm
 
@@ -96,9 +97,8 @@ def test_a_store_tells_starts_and_optima_apart(tmp_path):
 
 def test_the_optimum_is_solved_once_for_each_problem(monkeypatch):
     solved = []
-    module = sys.modules["fedmls.optimum"]
-    solve = module._solve
-    monkeypatch.setattr(module, "_solve", lambda program: (solved.append(1), solve(program))[1])
+    solve = programs.solve
+    monkeypatch.setattr(programs, "solve", lambda program: (solved.append(1), solve(program))[1])
     fedmls.sweep(GRID, lambda seed: svm(seed=seed), rounds=2, seeds=range(3), backend="threads")
     assert len(solved) == 3
 

@@ -8,7 +8,6 @@ from numbers import Real
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
-from scipy import sparse
 
 T = TypeVar("T")
 
@@ -104,10 +103,17 @@ def distinct(name: str, values: Any) -> tuple[Any, Any]:
     return kinds, places.astype(np.int64)
 
 
+def is_sparse(X: Any) -> bool:
+    """Whether X is one of SciPy's sparse arrays or matrices, without loading them: that takes a while."""
+    return hasattr(X, "tocsr")
+
+
 def check_rows(X: Any) -> Any:
     """X as finite numbers in two dimensions: a NumPy array, or a CSR array if it is sparse."""
-    if sparse.issparse(X):
-        rows: Any = sparse.csr_array(X, dtype=float)
+    if is_sparse(X):
+        from scipy.sparse import csr_array
+
+        rows: Any = csr_array(X, dtype=float)
         rows.sum_duplicates()
         values = rows.data
     else:
@@ -117,7 +123,7 @@ def check_rows(X: Any) -> Any:
     if 0 in rows.shape:
         raise ValueError(f"X has shape {rows.shape}; it needs at least one row and one column")
     if not np.isfinite(values).all():
-        bad = np.argwhere(~np.isfinite(rows.toarray() if sparse.issparse(rows) else rows))[0]
+        bad = np.argwhere(~np.isfinite(rows.toarray() if is_sparse(rows) else rows))[0]
         raise ValueError(
             f"X[{bad[0]}, {bad[1]}] is {rows[tuple(bad)]}; drop such rows or fill them in, "
             "e.g. with fedmls.datasets.impute_means(X)"

@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from fedmls.checks import check_rows, distinct, positive, whole
+from fedmls.checks import check_rows, distinct, is_sparse, positive, whole
 
 Labels = NDArray[np.int64]
 
@@ -17,7 +16,7 @@ def kmeans(X: Any, n_clients: int = 10, seed: int = 0) -> Labels:
 
     X = check_rows(X)
     _enough(X.shape[0], n_clients)
-    found = X.shape[0] if sparse.issparse(X) else len(np.unique(X, axis=0))
+    found = X.shape[0] if is_sparse(X) else len(np.unique(X, axis=0))
     if found < n_clients:
         raise ValueError(
             f"X has {found} distinct rows for {n_clients} clients; k-means needs at least as many: "
@@ -67,10 +66,10 @@ def by_column(X: Any, column: Any = None) -> Labels:
             raise ValueError(f"there is no column {column!r}; there are {', '.join(map(str, X.columns))}")
         values = X[column]
     else:
-        rows: Any = sparse.csc_array(X) if sparse.issparse(X) else np.asarray(X)
+        rows: Any = X.tocsc() if is_sparse(X) else np.asarray(X)
         if not isinstance(column, int | np.integer) or not -rows.shape[1] <= column < rows.shape[1]:
             raise ValueError(f"column is {column!r}; X has columns 0..{rows.shape[1] - 1}")
-        values = rows[:, [column]].toarray().ravel() if sparse.issparse(rows) else rows[:, column]
+        values = rows[:, [column]].toarray().ravel() if is_sparse(rows) else rows[:, column]
     if np.ndim(values) != 1:
         raise ValueError(f"the values have shape {np.shape(values)}; name a column to cut by")
     return np.asarray(distinct("values", values)[1])

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from fedmls import descent
 from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, truth, whole
@@ -158,11 +157,11 @@ class Problem:
             bound = min(bound, float(np.linalg.norm(block, 2)) * len(scaled) ** 0.5)
         return bound
 
-    def matrix(self) -> sparse.csr_array:
+    def matrix(self) -> Any:
         """The rows as a scipy CSR array, in the order of ``y``, with the column of ones of the intercept."""
-        if isinstance(self.X, np.ndarray):
-            return sparse.csr_array(self.X)
-        return sparse.csr_array(self.X, shape=(len(self.y), self.dimension))
+        from scipy.sparse import csr_array
+
+        return csr_array(self.X, shape=(len(self.y), self.dimension))
 
     def local(self, seed: int = 0, batch: float = 1.0, ids: Sequence[int] | None = None) -> RowsLocal:
         """All clients at once (or those of ``ids``), for a simulation."""
@@ -329,6 +328,9 @@ def _layout(rows: Any, order: Any, intercept: bool) -> Any:
         X = np.ones((len(order), columns + intercept))
         X[:, :columns] = rows[order]
         return X
-    ones = np.ones((len(order), 1))
-    X = rows[order] if not intercept else sparse.hstack([rows[order], sparse.csr_array(ones)], format="csr")
+    from scipy.sparse import csr_array, hstack
+
+    X = rows[order]
+    if intercept:
+        X = hstack([X, csr_array(np.ones((len(order), 1)))], format="csr")
     return X.data.astype(float), X.indices.astype(np.int64), X.indptr.astype(np.int64)

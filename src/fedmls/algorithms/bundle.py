@@ -16,7 +16,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedmls.checks import hyperparameters, positive, whole
-from fedmls.master import Model, next_point, with_cuts
 from fedmls.types import Array, Local, Traits
 
 
@@ -86,6 +85,8 @@ class Bundle:
         return client, Up(local.weight * f, local.weight * local.subgradient(down.x))
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
+        from fedmls.master import Model, next_point, with_cuts  # with SciPy's sparse arrays, which take a while to load
+
         f = float(up.f.sum())
         best, f_best = (server.x, f) if f < server.f_best else (server.best, server.f_best)
         at_zero = up.f[:, 0] - up.g @ server.x
