@@ -39,3 +39,19 @@ def plain_subgradients(problem):
         return subgradient
 
     return [of(i) for i in range(problem.n)]
+
+
+def cvxpy_losses(loss, p, b):
+    """The losses of predictions p as cvxpy writes them, from their definitions alone."""
+    import cvxpy as cp
+
+    r, margin, c = p - b, cp.multiply(b, p), loss.parameter
+    return {
+        "hinge": lambda: cp.pos(1 - margin),
+        "squared_hinge": lambda: cp.square(cp.pos(1 - margin)),
+        "absolute": lambda: cp.abs(r),
+        "pinball": lambda: cp.maximum(-c * r, (1 - c) * r),
+        "epsilon_insensitive": lambda: cp.pos(cp.abs(r) - c),
+        "huber": lambda: cp.huber(r, c) / 2,
+        "logistic": lambda: cp.logistic(-margin),
+    }[loss.name]()

@@ -12,7 +12,7 @@ import fedmls
 from fedmls import programs
 from fedmls.certificate import lower_bound
 from fedmls.losses import LOSSES, Loss, pinball
-from tests.problems import lad, svm
+from tests.problems import cvxpy_losses, lad, svm
 
 
 def test_the_papers_problem():
@@ -30,16 +30,7 @@ def cvxpy_value(problem):
     """The same by cvxpy, written anew."""
     A, b, w = problem.matrix().toarray(), problem.y, np.repeat(problem.weights, problem.rows_per_client)
     x = cp.Variable(problem.dimension)
-    r, margin, c = A @ x - b, cp.multiply(b, A @ x), problem.loss.parameter
-    rows = {
-        "hinge": lambda: cp.pos(1 - margin),
-        "squared_hinge": lambda: cp.square(cp.pos(1 - margin)),
-        "absolute": lambda: cp.abs(r),
-        "pinball": lambda: cp.maximum(-c * r, (1 - c) * r),
-        "epsilon_insensitive": lambda: cp.pos(cp.abs(r) - c),
-        "huber": lambda: cp.huber(r, c) / 2,
-        "logistic": lambda: cp.logistic(-margin),
-    }[problem.loss.name]()
+    rows = cvxpy_losses(problem.loss, A @ x, b)
     p = x[: problem.penalised]
     cost = cp.sum(cp.multiply(w * problem.row_weights, rows))
     cost += problem.l2 / 2 * cp.sum_squares(p) + problem.l1 * cp.norm1(p)

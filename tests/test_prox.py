@@ -10,7 +10,7 @@ from scipy import sparse
 import fedmls
 from fedmls.losses import LOSSES, epsilon_insensitive, huber, pinball
 from fedmls.prox import prox
-from tests.problems import lad, svm
+from tests.problems import cvxpy_losses, lad, svm
 
 ALL = [*LOSSES.values(), pinball(0.1), epsilon_insensitive(0.0), epsilon_insensitive(1.0), huber(0.1)]
 
@@ -37,18 +37,9 @@ def primal(problem, i, x, v, weight):
 def by_cvxpy(problem, i, v, weight):
     """The same by cvxpy, written anew."""
     part = slice(problem.offsets[i], problem.offsets[i + 1])
-    A, b, c = problem.matrix()[part].toarray(), problem.y[part], problem.loss.parameter
+    A, b = problem.matrix()[part].toarray(), problem.y[part]
     x = cp.Variable(problem.dimension)
-    r, margin = A @ x - b, cp.multiply(b, A @ x)
-    rows = {
-        "hinge": lambda: cp.pos(1 - margin),
-        "squared_hinge": lambda: cp.square(cp.pos(1 - margin)),
-        "absolute": lambda: cp.abs(r),
-        "pinball": lambda: cp.maximum(-c * r, (1 - c) * r),
-        "epsilon_insensitive": lambda: cp.pos(cp.abs(r) - c),
-        "huber": lambda: cp.huber(r, c) / 2,
-        "logistic": lambda: cp.logistic(-margin),
-    }[problem.loss.name]()
+    rows = cvxpy_losses(problem.loss, A @ x, b)
     cost = cp.sum(cp.multiply(problem.row_weights[part], rows)) + cp.sum_squares(x - v) / (2 * weight)
     cost += problem.l2 / 2 * cp.sum_squares(x[: problem.penalised])
     cp.Problem(cp.Minimize(cost)).solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)

@@ -336,12 +336,8 @@ def _until(until: float | None, recorder: Recorder) -> float | None:
 
 
 def arrays(message: Any, but: tuple[str, ...] = ()) -> list[Array]:
-    """The fields of a message that travel as vectors, without those named."""
-    return [value for name, value in zip(message._fields, message, strict=True) if _travels(value) and name not in but]
-
-
-def _travels(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
+    """The array fields of a message, without those named: what travels."""
+    return [value for name, value in message._asdict().items() if isinstance(value, np.ndarray) and name not in but]
 
 
 def weighted_mean(weights: Array, up: Any) -> Any:
