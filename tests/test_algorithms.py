@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 import fedmls
 from fedmls.algorithms import from_dict, to_dict
-from fedmls.simulate import ServerRandom, Simulation, participants, weighted_mean
+from fedmls.engine import ServerRandom, participants, weighted_mean
+from fedmls.simulate import Simulation
 from tests.problems import lad, svm
 
 SMALL_STEPS = {
     "fedmls": {"lam0": 0.5},
     "fedmlse": {"lam0": 0.5},
     "fedmlsp": {"lam0": 0.5, "participants": 3},
+    "fedmlsd": {},
     "fedavg": {"eta0": 0.01},
     "scaffold": {"eta0": 0.01},
     "scaffnew": {"eta0": 0.01},
@@ -63,7 +65,7 @@ def run_client_by_client(algorithm, problem, rounds, batch, seed):
         for i in taking_part:
             locals_[i].begin(k)
             clients[i], up = algorithm.client_round(k, clients[i], down, locals_[i])
-            assert all(np.shape(field) in ((problem.dimension,), (1,)) for field in up)
+            assert all(np.shape(field) in ((problem.dimension,), (0,), (1,), (2,)) for field in up)
             ups.append(up)
         stacked = type(ups[0])(*(np.stack(fields) for fields in zip(*ups, strict=True)))
         weights = problem.weights[list(taking_part)]
@@ -117,13 +119,18 @@ def test_hyperparameters_are_frozen(algorithm):
         algorithm.name_of_nothing = 1
 
 
-@given(rounds=st.integers(1, 12), seed=st.integers(0, 2**32), radius=st.sampled_from([None, 0.4]))
-@settings(max_examples=25, deadline=None)
-def test_paired_rounds_are_bit_identical_in_half_the_exchanges(rounds, seed, radius):
+@given(
+    rounds=st.integers(1, 12),
+    seed=st.integers(0, 2**32),
+    radius=st.sampled_from([None, 0.4]),
+    lam0=st.sampled_from([2.0, "auto"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_paired_rounds_are_bit_identical_in_half_the_exchanges(rounds, seed, radius, lam0):
     problem = svm()
     kwargs = {"rounds": rounds, "batch": 0.3, "seed": seed}
-    one = fedmls.simulate(fedmls.FedMLS(lam0=2.0, radius=radius), problem, **kwargs)
-    two = fedmls.simulate(fedmls.FedMLS(lam0=2.0, radius=radius, paired=True), problem, **kwargs)
+    one = fedmls.simulate(fedmls.FedMLS(lam0=lam0, radius=radius), problem, **kwargs)
+    two = fedmls.simulate(fedmls.FedMLS(lam0=lam0, radius=radius, paired=True), problem, **kwargs)
     assert np.array_equal(one.x, two.x)
     assert two.history["exchanges"].iloc[-1] == -(-rounds // 2)
     same = [c for c in one.history if c not in ("exchanges", "seconds")]

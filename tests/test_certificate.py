@@ -13,7 +13,7 @@ CERTIFYING = [fedmls.FedMLS, fedmls.FedMLSE]
 
 
 @given(
-    cls=st.sampled_from(CERTIFYING),
+    cls=st.sampled_from([*CERTIFYING, fedmls.FedMLSD]),
     seed=st.integers(0, 10**6),
     loss=st.sampled_from(sorted(LOSSES)),
     batch=st.sampled_from([0.2, 0.5, 1.0]),
@@ -22,8 +22,10 @@ CERTIFYING = [fedmls.FedMLS, fedmls.FedMLSE]
     start=st.floats(-1, 1),
     density=st.sampled_from([None, 0.6]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_never_above_the_optimum_at_any_round(cls, seed, loss, batch, lam0, penalty, start, density):
+    if cls is fedmls.FedMLSD:
+        penalty = (penalty[0], 0.0)  # it has no l1 term
     problem = lad(n=3, m=24, columns=3, seed=seed, l2=penalty[0], l1=penalty[1], density=density)
     if LOSSES[loss].is_classification:
         problem.y = np.where(problem.y > 1, 1.0, -1.0)
@@ -157,3 +159,12 @@ def test_bad_input(changes, message):
     with pytest.raises(ValueError) as error:
         fedmls.simulate(**kwargs)
     assert str(error.value).startswith(message)
+
+
+def test_fedmlsd_proves_what_it_found():
+    """Its slopes are dual weights, not averages of them: the certified gap falls as fast as the gap."""
+    problem = svm(m=200, l2=0.01)
+    radius = 1.2 * float(np.linalg.norm(problem.optimum.x))
+    history = fedmls.simulate(fedmls.FedMLSD(), problem, rounds=200, batch=0.2, certificate=radius).history
+    assert history["certified_gap"].iloc[-1] < 1e-3 * problem.optimum.value
+    assert (history["lower_bound"] <= problem.optimum.value + 1e-9).all()

@@ -182,7 +182,7 @@ def test_local_counts_passes_and_knows_both_shapes():
 
 def test_refuses_what_it_cannot_do():
     v = np.zeros((5, 5))
-    with pytest.raises(ValueError, match=r"l1 is 0\.1; the exact proximal step has no l1 term"):
+    with pytest.raises(ValueError, match=r"l1 is 0\.1; the proximal step has no l1 term"):
         prox(svm(l1=0.1), v, 1.0)
     with pytest.raises(ValueError, match=r"weight is 0\.0; it must be a positive number"):
         prox(svm(), v, 0.0)

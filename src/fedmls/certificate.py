@@ -13,7 +13,7 @@ the averaged cuts at every x in the ball, not only at x*.
 """
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -29,7 +29,20 @@ def lower_bound(problem: "Problem", slopes: Array, radius: float = math.inf, x0:
     return least(problem, a, p, radius, x0)
 
 
-def least(problem: "Problem", a: float, p: Array, radius: float = math.inf, x0: Array | None = None) -> float:
+class Terms(Protocol):
+    """What the bound needs of a problem beyond its cuts."""
+
+    @property
+    def dimension(self) -> int: ...
+    @property
+    def penalised(self) -> int: ...
+    @property
+    def l2(self) -> float: ...
+    @property
+    def l1(self) -> float: ...
+
+
+def least(problem: Terms, a: float, p: Array, radius: float = math.inf, x0: Array | None = None) -> float:
     """At most the minimum of a + p·x + l2/2 ‖x‖² + l1 ‖x‖_1 over the ball; -inf if there is none."""
     x0 = np.zeros(problem.dimension) if x0 is None else x0
     split = problem.penalised

@@ -2,13 +2,33 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from zipfile import BadZipFile
 
 import numpy as np
 
 FORMAT = 1
+
+
+@contextmanager
+def whole_file(file: Path) -> Iterator[BinaryIO]:
+    """A stream into a file that is there whole or not at all, also after a power cut."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    with part.open("wb") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(file)
+    if os.name == "posix":  # the new name is on disk only when the folder is
+        folder = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def save(file: Path, identity: dict[str, Any], snapshot: Any, rows: list[dict[str, float]]) -> None:
@@ -19,13 +39,8 @@ def save(file: Path, identity: dict[str, Any], snapshot: Any, rows: list[dict[st
     for name in rows[0] if rows else ():
         fields[f"history.{name}"] = np.array([row[name] for row in rows])
     fields["identity"] = json.dumps({"format": FORMAT, **identity})
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part_file = file.with_name(file.name + ".part")
-    with part_file.open("wb") as stream:
+    with whole_file(file) as stream:
         np.savez(stream, **fields)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part_file.replace(file)
 
 
 def load(file: Path, identity: dict[str, Any], like: Any) -> tuple[Any, list[dict[str, float]]]:

@@ -91,9 +91,9 @@ class Compressed:
         return self.algorithm.model(self._part(server)[0])
 
     def _compressed(self) -> tuple[str, ...]:
-        """The fields of Up that are compressed: all but those sent on demand."""
-        up = sys.modules[type(self.algorithm).__module__].Up
-        return tuple(name for name in up._fields if name not in self.algorithm.traits.on_demand)
+        """The fields of Up that are compressed: all but those sent on demand, and numbers."""
+        up, traits = sys.modules[type(self.algorithm).__module__].Up, self.algorithm.traits
+        return tuple(name for name in up._fields if name not in traits.on_demand + traits.numbers)
 
     def _join(self, inner: Any, kept: list[Array]) -> Any:
         of: Any = type(inner)

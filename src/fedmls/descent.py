@@ -222,9 +222,10 @@ def descend_rows(
 ) -> Any:
     """The loop for clients[0], clients[1], ... starting at the rows of u0: (last u, averaged u).
 
-    ``clients`` says whose rows, ``ids`` whose random numbers. The first ``penalised`` coordinates carry
-    l2 and l1; an empty ``average`` means no averaging, an infinite ``radius`` no projection. A ``dual`` that is not
-    empty receives, for each row, the average of its slopes with the weights of ``average``: those of a cut below f_i.
+    ``clients`` says whose rows, ``ids`` whose random numbers; ``scale`` has one number for each. The first
+    ``penalised`` coordinates carry l2 and l1; an empty ``average`` means no averaging, an infinite ``radius`` no
+    projection. A ``dual`` that is not empty receives, for each row, the average of its slopes with the weights of
+    ``average``: those of a cut below f_i.
     """
     d = u0.shape[1]
     out, out_tilde = u0.copy(), u0.copy()
@@ -233,7 +234,7 @@ def descend_rows(
     for i in range(clients.shape[0]):
         first = offsets[clients[i]]
         m, size = offsets[clients[i] + 1] - first, sizes[clients[i]]
-        weight = scale * m / size
+        weight = scale[i] * m / size
         counter = stream(seed, k, ids[i], call)
         for r in range(m):
             batch[r] = first + r

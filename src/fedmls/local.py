@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmls import descent
-from fedmls.prox import prox
+from fedmls.prox import no_l1, prox
+from fedmls.prox_rows import ascend_rows
 from fedmls.types import Array
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class BaseLocal(ABC):
         u: Array,
         steps: Array,
         *,
-        scale: float = 1.0,
+        scale: Any = 1.0,
         pull: float = 0.0,
         center: Array | None = None,
         shift: Array | None = None,
@@ -58,6 +59,9 @@ class BaseLocal(ABC):
 
     @abstractmethod
     def prox(self, v: Array, weight: float) -> Array: ...
+
+    @abstractmethod
+    def ascend(self, v: Array, weight: Any, p: Array, steps: int) -> tuple[Array, Array]: ...
 
     @abstractmethod
     def subgradient(self, x: Array, where: Any = True) -> Array: ...
@@ -103,6 +107,12 @@ class BaseLocal(ABC):
         self.steps += counts
         self.subgradients += int(counts.sum())
         return counts
+
+    def _each(self, value: Any) -> Array:
+        """One number for each client."""
+        each = np.empty(len(self.ids))
+        each[:] = np.ravel(value)
+        return each
 
     def _rows(self, x: Array) -> Array:
         """x with one row per client, as the one kind of array that the loop is compiled for."""
@@ -156,7 +166,7 @@ class RowsLocal(BaseLocal):
         u: Array,
         steps: Array,
         *,
-        scale: float = 1.0,
+        scale: Any = 1.0,
         pull: float = 0.0,
         center: Array | None = None,
         shift: Array | None = None,
@@ -181,7 +191,7 @@ class RowsLocal(BaseLocal):
             self._rows(u),
             steps,
             self._counts(count, len(steps)),
-            float(scale),
+            self._each(scale),
             float(pull),
             self.zeros if center is None else self._rows(center),
             self.zeros if shift is None else self._rows(shift),
@@ -203,6 +213,36 @@ class RowsLocal(BaseLocal):
         self.steps += found.passes
         self.subgradients += int(found.passes.sum())
         return np.asarray(self._out(found.x))
+
+    def ascend(self, v: Array, weight: Any, p: Array, steps: int) -> tuple[Array, Array]:
+        problem = self.problem
+        no_l1(problem)
+        if not len(self.slopes):
+            self.slopes = np.zeros(len(problem.y))
+        passes = -(-problem.rows_per_client // self.sizes)[self.blocks]
+        counts = np.maximum(steps, passes)
+        x, p, self.slopes = ascend_rows(
+            problem.dual_rows,
+            problem.offsets,
+            self.blocks,
+            self.sizes,
+            problem.row_squares,
+            self._rows(v),
+            self._each(weight),
+            problem.l2,
+            problem.penalised,
+            self._rows(p),
+            self.slopes,
+            counts,
+            self.ids,
+            self.seed,
+            self.k,
+            self.calls,
+        )
+        self.calls += 1
+        self.steps += counts
+        self.subgradients += int(counts.sum())
+        return self._out(x), self._out(p)
 
     def subgradient(self, x: Array, where: Any = True) -> Array:
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
@@ -228,7 +268,7 @@ class OracleLocal(BaseLocal):
         u: Array,
         steps: Array,
         *,
-        scale: float = 1.0,
+        scale: Any = 1.0,
         pull: float = 0.0,
         center: Array | None = None,
         shift: Array | None = None,
@@ -240,13 +280,13 @@ class OracleLocal(BaseLocal):
         starts = self._rows(u)
         centers = self._rows(np.zeros(self.dimension) if center is None else center)
         shifts = self._rows(np.zeros(self.dimension) if shift is None else shift)
-        last, averaged = np.empty_like(starts), np.empty_like(starts)
+        last, averaged, scales = np.empty_like(starts), np.empty_like(starts), self._each(scale)
         for i, client in enumerate(self.ids):
             last[i], averaged[i] = descent.descend(
                 self._oracle(client),
                 starts[i],
                 steps[: counts[i]],
-                scale=scale,
+                scale=scales[i],
                 pull=pull,
                 center=centers[i],
                 shift=shifts[i],
@@ -259,6 +299,12 @@ class OracleLocal(BaseLocal):
     def prox(self, v: Array, weight: float) -> Array:
         raise ValueError(
             "a problem made of functions has no exact proximal step: "
+            "give the rows in a fedmls.Problem, or take an algorithm that only needs subgradients"
+        )
+
+    def ascend(self, v: Array, weight: Any, p: Array, steps: int) -> tuple[Array, Array]:
+        raise ValueError(
+            "a problem made of functions has no rows to keep slopes of: "
             "give the rows in a fedmls.Problem, or take an algorithm that only needs subgradients"
         )
 

@@ -26,6 +26,7 @@ class Problem:
     all rows in one client.
     reduction: c_j is 1 ("sum", as in the paper) or 1/m_i ("mean"), times ``sample_weight``.
     weights: w_i; equal (1/n) unless given, "rows" for m_i/m. They must sum to 1.
+    classes: the two labels, the one that becomes -1 first, where y need not hold both; those of y unless given.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Problem:
         reduction: str = "sum",
         weights: Any = None,
         sample_weight: Any = None,
+        classes: Any = None,
     ) -> None:
         self.loss = get_loss(loss)
         self.intercept = truth("intercept", intercept)
@@ -49,11 +51,11 @@ class Problem:
         self.reduction = reduction
         rows = check_rows(X)
         m = rows.shape[0]
-        labels, self.classes = _check_labels(y, m, self.loss)
+        labels, self.classes = _check_labels(y, m, self.loss, classes)
         of_row, self.client_names = _check_clients(clients, m)
         self.rows_per_client = np.bincount(of_row, minlength=len(self.client_names))
         self.n = len(self.client_names)
-        self.weights = _check_weights(weights, self.rows_per_client)
+        self.weights = check_weights(weights, self.rows_per_client)
         order = np.argsort(of_row, kind="stable")
         each = _check_sample_weight(sample_weight, m)
         if reduction == "mean":
@@ -134,6 +136,11 @@ class Problem:
     def _box(self) -> tuple[Array, Array]:
         return self.loss.box(self.y)
 
+    @property
+    def dual_rows(self) -> tuple[Any, ...]:
+        """The rows as the dual sees them: a_j, b_j, c_j, the box of each slope, and the loss."""
+        return self.X, self.y, self.row_weights, *self._box, self.loss.code, self.loss.parameter
+
     def lipschitz(self, radius: float | None = None) -> Array:
         """G_i: no subgradient of f_i is longer (in the ball ‖x‖ <= radius, where one is given).
 
@@ -147,6 +154,13 @@ class Problem:
             slopes = 2 * (1 + lengths * bound)
         G = np.array([self._client_lipschitz(i, lengths, slopes) for i in range(n)])
         return np.asarray(G + (self.l2 * bound if self.l2 else 0.0) + self.l1 * np.sqrt(self.penalised))
+
+    @cached_property
+    def row_squares(self) -> Array:
+        """‖a_j‖² of each row, over the penalised coordinates and over the rest (the intercept)."""
+        squares = self.matrix().multiply(self.matrix()).tocsc()
+        parts = squares[:, : self.penalised].sum(axis=1), squares[:, self.penalised :].sum(axis=1)
+        return np.ascontiguousarray(np.column_stack([np.asarray(part).ravel() for part in parts]))
 
     def _client_lipschitz(self, i: int, lengths: Array, slopes: Array) -> float:
         part = slice(self.offsets[i], self.offsets[i + 1])
@@ -223,7 +237,7 @@ class OracleProblem:
                 raise ValueError(f"clients[{i}] is {pair!r}; give a pair of functions value(x) and subgradient(x, rng)")
         self.dimension = whole("dimension", dimension)
         self.n = len(self.clients)
-        self.weights = _check_weights(weights, np.ones(self.n))
+        self.weights = check_weights(weights, np.ones(self.n))
 
     def value(self, x: Any) -> float:
         point = np.asarray(x, dtype=float)
@@ -238,10 +252,15 @@ class OracleProblem:
         return OracleLocal(self, seed, np.arange(self.n) if ids is None else np.asarray(ids))
 
 
-def _check_labels(y: Any, m: int, loss: Loss) -> tuple[Array, Any]:
+def _check_labels(y: Any, m: int, loss: Loss, given: Any = None) -> tuple[Array, Any]:
     labels = no_missing("y", y)
     if labels.shape != (m,):
         raise ValueError(f"y has shape {labels.shape} but X has {m} rows; give one label per row")
+    if loss.is_classification and given is not None:
+        classes = np.asarray(given)
+        if classes.shape != (2,) or not np.isin(labels, classes).all():
+            raise ValueError(f"classes is {given!r}; give the two labels that y holds, or one of which it holds")
+        return np.where(labels == classes[1], 1.0, -1.0), classes
     if loss.is_classification:
         classes, places = distinct("y", labels)
         if len(classes) != 2:
@@ -286,7 +305,7 @@ def _check_clients(clients: Any, m: int) -> tuple[Any, list[Any]]:
     return places, present.tolist()
 
 
-def _check_weights(weights: Any, rows_per_client: Any) -> Array:
+def check_weights(weights: Any, rows_per_client: Any) -> Array:
     n = len(rows_per_client)
     if weights is None:
         return np.full(n, 1 / n)

@@ -62,8 +62,7 @@ def prox(
     the order of the rows, which the answer does not depend on but for rounding.
     """
     weight = positive("weight", weight)
-    if problem.l1 > 0:
-        raise ValueError(f"l1 is {problem.l1:g}; the exact proximal step has no l1 term: use l2, or another algorithm")
+    no_l1(problem)
     clients = np.arange(problem.n) if clients is None else np.asarray(clients, dtype=np.int64)
     v = np.ascontiguousarray(v, dtype=float)
     if v.shape != (len(clients), problem.dimension):
@@ -72,9 +71,8 @@ def prox(
         raise ValueError(f"v holds {v[~np.isfinite(v)][0]}; a proximal step starts from finite numbers")
     scale = np.full(problem.dimension, weight)  # 1/h
     scale[: problem.penalised] = 1 / (1 / weight + problem.l2)
-    low, high = problem.loss.box(problem.y)
     x, slopes, gap, proved, used = prox_rows(
-        (problem.X, problem.y, problem.row_weights, low, high, problem.loss.code, problem.loss.parameter),
+        problem.dual_rows,
         problem.offsets,
         clients,
         v,
@@ -96,3 +94,8 @@ def prox(
             f"{gap[i]:.3g}; scale the columns of X, or take a smaller weight than {weight:g}"
         )
     return Prox(x, slopes, gap, used)
+
+
+def no_l1(problem: "Problem") -> None:
+    if problem.l1 > 0:
+        raise ValueError(f"l1 is {problem.l1:g}; the proximal step has no l1 term: use l2, or another algorithm")

@@ -1,4 +1,4 @@
-"""The compiled part of :mod:`fedmls.prox`: passes over the rows, faces, and the gap that ends them."""
+"""The compiled part of :mod:`fedmls.prox`: passes over the rows, faces, and the gap that ends them; mini-batches."""
 
 import math
 from typing import Any
@@ -110,6 +110,51 @@ def prox_rows(
                 break
         gaps[i], proved[i], used[i] = gap, gap <= allowed, -(-visits // m)
     return x, s, gaps, proved, used
+
+
+@njit(cache=True, nogil=True)
+def ascend_rows(
+    rows: Any,
+    offsets: Any,
+    clients: Any,
+    sizes: Any,
+    squares: Any,
+    v: Any,
+    weights: Any,
+    l2: Any,
+    penalised: Any,
+    p: Any,
+    s: Any,
+    steps: Any,
+    ids: Any,
+    seed: Any,
+    k: Any,
+    call: Any,
+) -> Any:
+    """Mini-batches of dual ascent, ``steps`` of each client, from the slopes s and p = Σ c_j s_j a_j: (x, p, s).
+
+    Mini-batches are consecutive parts of the rows in random order, shuffled anew when they run out: so a pass meets
+    each row once. With a weight of 0 a client stays at v.
+    """
+    c, d = rows[2], v.shape[1]
+    x, p, s, scale = v.copy(), p.copy(), s.copy(), np.empty(d)
+    for i in range(len(clients)):
+        first, last = offsets[clients[i]], offsets[clients[i] + 1]
+        m, size, weight = last - first, sizes[clients[i]], weights[i]
+        if weight == 0.0:
+            continue
+        scale[:] = weight
+        scale[:penalised] = weight / (1.0 + weight * l2)
+        x[i] = (v[i] / weight - p[i]) * scale
+        q = c[first:last] * (scale[0] * squares[first:last, 0] + weight * squares[first:last, 1])
+        order, at, counter = np.arange(first, last), m, stream(seed, k, ids[i], call)
+        for _ in range(steps[i]):
+            if at >= m:
+                counter, at = draw(order, m, m, counter), 0
+            _pass(rows, order[at : at + size], first, q, s, scale, x[i])
+            at += size
+        p[i] = v[i] / weight - x[i] / scale
+    return x, p, s
 
 
 @njit(cache=True, nogil=True)

@@ -42,7 +42,7 @@ class Recorder:
     def __init__(
         self,
         algorithm: Algorithm,
-        problem: AnyProblem,
+        problem: Any,  # or what the server of a federation knows of it
         server: Any,
         x0: Array,
         best: float | None,
@@ -113,6 +113,12 @@ class Recorder:
     def row(self, spent: Counters, x: Array, objective: float, slopes: Array) -> dict[str, float]:
         """The row of a model; its counts include asking for it."""
         counters = spent if self.asked == NOTHING else spent.plus(self.asked)
+        if self.radius is None or not isinstance(self.problem, Problem):
+            return self.row_of(counters, x, objective)
+        return self.row_of(counters, x, objective, certificates.lower_bound(self.problem, slopes, self.radius, self.x0))
+
+    def row_of(self, counters: Counters, x: Array, objective: float, bound: float = -math.inf) -> dict[str, float]:
+        """The row of a model with these counts and, for a certificate, the bound that its own slopes give."""
         gap = np.nan if self.best is None else objective - self.best
         row = {
             **counters._asdict(),
@@ -121,15 +127,14 @@ class Recorder:
             "relative_gap": gap / (abs(self.best) if self.best and abs(self.best) > 1e-9 else 1.0),
             "seconds": 0.0,
         }
-        if self.radius is not None and isinstance(self.problem, Problem):
-            bound = certificates.lower_bound(self.problem, slopes, self.radius, self.x0)
+        if self.radius is not None:
             self.lower_bound = self._consistent(max(self.lower_bound, bound), objective, counters.round)
             row["lower_bound"], row["certified_gap"] = self.lower_bound, objective - self.lower_bound
         row.update({name: float(metric(x)) for name, metric in self.metrics.items()})
         return row
 
 
-def certificate_radius(algorithm: Algorithm, problem: AnyProblem, certificate: float | bool | None) -> float | None:
+def certificate_radius(algorithm: Algorithm, problem: Any, certificate: float | bool | None) -> float | None:
     """The radius of the ball that is known to hold x*, infinite where none is needed; None without a certificate."""
     if certificate is None or certificate is False:
         return None

@@ -12,6 +12,15 @@ import numpy as np
 
 from fedmls import checkpoint as checkpoints
 from fedmls.checks import check_batch, positive, real, unknown, whole
+from fedmls.engine import (
+    ServerRandom,
+    arrays,
+    check_algorithm,
+    check_participants,
+    drawn,
+    start_point,
+    weighted_mean,
+)
 from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar
 from fedmls.record import AnyProblem, Counters, Metrics, Recorder
@@ -72,6 +81,7 @@ def simulate(
     optimum: float | Optimum | str | None = "auto",
     metrics: Metrics | None = None,
     every: int = 1,
+    target: float | None = None,
     certificate: float | bool | None = None,
     until: float | None = None,
     checkpoint: str | Path | None = None,
@@ -83,7 +93,8 @@ def simulate(
     optimum: f*, for the gaps (without any radius of the algorithm); "auto" solves the problem, once, which takes long
     for many thousands of rows; None leaves the gaps empty.
     metrics: further columns, each a function of the model.  every: record each so many-th round, and the last.
-    certificate: prove a lower bound on f* in every row (FedMLS and FedMLSE), given a radius ρ >= ‖x* - x0‖; True where
+    target: stop as soon as a recorded relative_gap is at most this; looking is not counted as asking for the model.
+    certificate: prove a lower bound on f* in every row (FedMLS, -E and -D), given a radius ρ >= ‖x* - x0‖; True where
     an l2 term on all coordinates makes a radius unnecessary.  until: stop when the gap is proved to be at most this.
     checkpoint: a file the run is saved to, every half minute, at the end and on Ctrl-C; if it exists, the run goes
     on from there and ends in the same bits as without a break.
@@ -92,7 +103,7 @@ def simulate(
     check_algorithm(algorithm)
     with Bar(algorithm.name, whole("rounds", rounds), "rounds", progress) as bar:
         simulation = Simulation(
-            algorithm, problem, rounds, batch, seed, x0, optimum, metrics, every, certificate, until
+            algorithm, problem, rounds, batch, seed, x0, optimum, metrics, every, target, certificate, until
         )
         if checkpoint is not None:
             simulation.resume(Path(checkpoint))
@@ -123,6 +134,7 @@ class Simulation:
         optimum: float | Optimum | str | None = "auto",
         metrics: Metrics | None = None,
         every: int = 1,
+        target: float | None = None,
         certificate: float | bool | None = None,
         until: float | None = None,
     ) -> None:
@@ -139,13 +151,13 @@ class Simulation:
         clients = type(client)(*(np.tile(field, (problem.n, 1)) for field in client))
         best = known_optimum(problem, optimum)
         self.recorder = Recorder(algorithm, problem, server, x0, best, check_metrics(metrics), certificate)
-        self.until = _until(until, self.recorder)
+        self.until, self.target = _until(until, self.recorder), _target(target, best)
         if self.recorder.radius is not None:
             self.local.certify()
         self.at = Snapshot(Counters(), self.local.steps.copy(), self.local.slopes, server, clients)
         self.rows: list[dict[str, float]] = []
         self.unrecorded: Any = None  # what a row of the last round would be made of
-        self.diverged = self.proved = False
+        self.diverged = self.proved = self.reached = False
         self.stop: threading.Event | None = None
         self.file: Path | None = None
         self.identity = {
@@ -165,7 +177,7 @@ class Simulation:
         seconds = self.rows[-1]["seconds"] if self.rows else 0.0
         began = saved = time.monotonic()
         shown = "relative_gap" if self.until is None else "certified_gap"
-        while self.at.counters.round < self.rounds and not (self.diverged or self.proved):
+        while self.at.counters.round < self.rounds and not (self.diverged or self.proved or self.reached):
             if self.stop is not None and self.stop.is_set():
                 raise KeyboardInterrupt
             with np.errstate(over="ignore", invalid="ignore"):
@@ -179,6 +191,7 @@ class Simulation:
             if not self.diverged:
                 self.at = after
             self.proved = self.until is not None and any(row["certified_gap"] <= self.until for row in rows[-1:])
+            self.reached = self._reached(rows)
             if self.file is not None and time.monotonic() - saved > SAVE_EVERY_SECONDS:
                 self.save()
                 saved = time.monotonic()
@@ -239,15 +252,13 @@ class Simulation:
 
     def _taking_part(self, k: int) -> Any:
         """The clients of round k, in order; None for all."""
-        some = participants(self.algorithm)
-        if some is None:
-            return None
-        return np.sort(self.random.at(k, purpose=1).choice(self.problem.n, some, replace=False))
+        return drawn(self.algorithm, self.problem.n, self.random, k)
 
     def _count(self, k: int, clients: int, before: Counters, down: Any, up: Any) -> Counters:
         """What has been spent after the clients' part of round k."""
         traits = self.algorithm.traits
-        sent, received = arrays(up, traits.on_demand), arrays(down)
+        sent, received = arrays(up, traits.on_demand + traits.numbers), arrays(down)
+        numbers = sum(getattr(up, name).shape[-1] for name in traits.numbers)
         packed = traits.packed or (lambda d: 8 * d)
         return Counters(
             k,
@@ -256,13 +267,16 @@ class Simulation:
             self.local.subgradients,
             before.vectors_up + clients * self._vectors(sent),
             before.vectors_down + clients * self._vectors(received),
-            before.bytes_up + clients * sum(packed(field.shape[-1]) for field in sent),
+            before.bytes_up + clients * (8 * numbers + sum(packed(field.shape[-1]) for field in sent)),
             before.bytes_down + clients * sum(field.nbytes for field in received),
         )
 
     def _vectors(self, fields: list[Array]) -> int:
         """How many of the fields are vectors like the model; others are single numbers."""
         return sum(field.shape[-1] == self.problem.dimension for field in fields)
+
+    def _reached(self, rows: list[dict[str, float]]) -> bool:
+        return self.target is not None and any(row["relative_gap"] <= self.target for row in rows)
 
     def result(self) -> Run:
         import pandas as pd
@@ -290,13 +304,7 @@ class Simulation:
             self.local.subgradients = self.at.counters.subgradients
             self.x, _ = self.recorder.answer(self.at.server)
             self.recorder.resume(self.rows)
-
-
-def check_algorithm(algorithm: Any) -> None:
-    if isinstance(algorithm, type) or not hasattr(algorithm, "client_round"):
-        raise ValueError(
-            f"{algorithm!r} is no algorithm; give an object such as fedmls.FedMLS(lam0=1.0), or fedmls.make(name)"
-        )
+            self.reached = self._reached(self.rows)
 
 
 def check_problem(problem: Any) -> None:
@@ -310,23 +318,6 @@ def check_metrics(metrics: Any) -> dict[str, Any]:
     return dict(metrics or {})
 
 
-def participants(algorithm: Algorithm) -> int | None:
-    """How many clients, drawn at random, take part in a round; None for all."""
-    return getattr(algorithm, "participants", None)
-
-
-def check_participants(algorithm: Algorithm, problem: AnyProblem) -> None:
-    some = participants(algorithm)
-    if some is None:
-        return
-    if whole("participants", some) > problem.n:
-        raise ValueError(f"participants is {some}, but there are {problem.n} clients; take at most {problem.n}")
-    if np.ptp(problem.weights) > 1e-12:
-        raise ValueError(
-            "rounds with some of the clients need equal client weights; leave out weights= or participants="
-        )
-
-
 def _until(until: float | None, recorder: Recorder) -> float | None:
     if until is None:
         return None
@@ -335,40 +326,12 @@ def _until(until: float | None, recorder: Recorder) -> float | None:
     return positive("until", until)
 
 
-def arrays(message: Any, but: tuple[str, ...] = ()) -> list[Array]:
-    """The array fields of a message, without those named: what travels."""
-    return [value for name, value in message._asdict().items() if isinstance(value, np.ndarray) and name not in but]
-
-
-def weighted_mean(weights: Array, up: Any) -> Any:
-    """Σ w_i up_i, field by field."""
-    return type(up)(*(weights @ field for field in up))
-
-
-class ServerRandom:
-    """The server's coins: they depend on seed and round alone. One generator, set anew for each round."""
-
-    def __init__(self, seed: int) -> None:
-        self.bits = np.random.Philox(key=seed)
-        self.fresh: Any = self.bits.state
-        self.generator = np.random.Generator(self.bits)
-
-    def at(self, k: int, purpose: int = 0) -> np.random.Generator:
-        self.fresh["state"]["counter"][:] = (0, 0, purpose, k)
-        self.bits.state = self.fresh
-        return self.generator
-
-
-def start_point(problem: AnyProblem, x0: Any) -> Array:
-    if x0 is None:
-        return np.zeros(problem.dimension)
-    try:
-        start = np.array(x0, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"x0 is {x0!r}; it must be {problem.dimension} finite numbers") from None
-    if start.shape != (problem.dimension,) or not np.isfinite(start).all():
-        raise ValueError(f"x0 has shape {start.shape}; it must be {problem.dimension} finite numbers")
-    return start
+def _target(target: float | None, best: float | None) -> float | None:
+    if target is None:
+        return None
+    if best is None:
+        raise ValueError(f"target is {target!r}, but there is no optimum to measure the gap by; give optimum=")
+    return positive("target", target)
 
 
 def known_optimum(problem: AnyProblem, optimum: float | Optimum | str | None) -> float | None:

@@ -35,13 +35,15 @@ class Task(NamedTuple):
     optimum: float | None
     metrics: Metrics
     every: int
+    target: float | None
 
 
 def store_key(task: Task) -> str:
     """Names a run in a store: equal keys, equal results (metrics count by their names only)."""
     if isinstance(task.problem, OracleProblem):
         raise ValueError("runs of a problem made of functions cannot be stored; leave out store=")
-    text = json.dumps([Simulation(*task).identity, task.rounds, version("fedmls")])
+    stops = [task.rounds] if task.target is None else [task.rounds, task.target]
+    text = json.dumps([Simulation(*task).identity, *stops, version("fedmls")])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -56,6 +58,7 @@ def sweep(
     optimum: float | Optimum | str | None = "auto",
     metrics: Metrics | Callable[[int], Metrics] | None = None,
     every: int = 1,
+    target: float | None = None,
     jobs: int = -1,
     backend: str = "processes",
     store: str | Path | None = None,
@@ -78,7 +81,7 @@ def sweep(
     finished: dict[int, Run] = {}
     try:
         with Bar("sweep", total, "runs", progress) as bar:
-            tasks = _tasks(algorithms, problem, seeds, rounds, batch, x0, optimum, metrics, every)
+            tasks = _tasks(algorithms, problem, seeds, rounds, batch, x0, optimum, metrics, every, target)
             kept = None if store is None else RunStore(store)
             keys = [] if kept is None else [store_key(task) for task in tasks]
             if kept is not None:
@@ -132,6 +135,7 @@ def _tasks(
     optimum: Any,
     metrics: Any,
     every: int,
+    target: float | None,
 ) -> list[Task]:
     if not isinstance(problem, Problem | OracleProblem) and not callable(problem):
         raise ValueError(f"{type(problem).__name__} is no problem; give one, or a function of the seed that makes one")
@@ -143,7 +147,7 @@ def _tasks(
     best = {seed: known_optimum(one, optimum) for seed, one in problems.items()}
     measured = {seed: metrics(seed) if callable(metrics) else metrics or {} for seed in seeds}
     tasks = [
-        Task(algorithm, problems[seed], rounds, batch, int(seed), x0, best[seed], measured[seed], every)
+        Task(algorithm, problems[seed], rounds, batch, int(seed), x0, best[seed], measured[seed], every, target)
         for algorithm in algorithms
         for seed in seeds
     ]
@@ -198,4 +202,6 @@ def _run(i: int, task: Task, place: int, board: Board | None, stop: threading.Ev
     for k, gap in simulation.play():
         if board is not None:
             board.report(place, k / task.rounds, gap)
+    if board is not None:  # a run may end before its last round
+        board.report(place, 1.0, simulation.rows[-1]["relative_gap"] if simulation.rows else None)
     return i, simulation.result()

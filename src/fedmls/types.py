@@ -47,7 +47,7 @@ class Local(Protocol):
         u: Array,
         steps: Array,
         *,
-        scale: float = 1.0,
+        scale: Any = 1.0,
         pull: float = 0.0,
         center: Array | None = None,
         shift: Array | None = None,
@@ -58,13 +58,23 @@ class Local(Protocol):
         """Take ``len(steps)`` local subgradient steps; return the last point and the averaged one.
 
         For t = 1, 2, ...:  u <- P_radius(u - steps[t] (scale g(u) + pull (u - center) + shift)) and
-        the average <- (1 - average[t]) average + average[t] u.  ``count`` stops clients earlier.
+        the average <- (1 - average[t]) average + average[t] u.  ``scale`` may differ from
+        client to client; ``count`` stops clients earlier.
         """
 
     def prox(self, v: Array, weight: float) -> Array:
         """argmin_x f_i(x) + ‖x - v‖²/(2 weight), exactly, over all rows whatever the batch.
 
         A pass over the rows costs as much as a subgradient: it counts as one, and as one local step.
+        """
+
+    def ascend(self, v: Array, weight: Any, p: Array, steps: int) -> tuple[Array, Array]:
+        """Towards the same proximal step, by dual coordinate ascent on ``steps`` mini-batches, at least one pass.
+
+        Every row keeps a slope s_j from call to call, at first 0; a step sets those of a mini-batch, one after the
+        other, to where the dual of the proximal step is largest. p = Σ_j c_j s_j a_j is the subgradient that they make
+        together, as the last call returned it (at first 0). ``weight`` may differ from client to client.
+        Returns the point that the slopes make, and p.
         """
 
     def subgradient(self, x: Array, where: Any = True) -> Array:
@@ -92,12 +102,14 @@ class Traits(NamedTuple):
     aggregate: "mean": the server sees only Σ w_i up_i, fit for secure aggregation; "stack": every client's upload.
     on_demand: fields of Up that are sent only when the model is asked for.
     certifies: its local averages make a certificate (see :mod:`fedmls.certificate`).
+    numbers: fields of Up that hold a few numbers, or none, instead of a vector: they are never compressed.
     packed: bytes of one uploaded vector of d numbers, where it is not 8 d (see :mod:`fedmls.compression`).
     """
 
     aggregate: str = "mean"
     on_demand: tuple[str, ...] = ()
     certifies: bool = False
+    numbers: tuple[str, ...] = ()
     packed: Callable[[int], int] | None = None
 
 

@@ -8,6 +8,7 @@ from fedmls.algorithms.bundle import Bundle
 from fedmls.algorithms.dcs import DCS
 from fedmls.algorithms.fedavg import FedAvg
 from fedmls.algorithms.fedmls import FedMLS
+from fedmls.algorithms.fedmlsd import FedMLSD
 from fedmls.algorithms.fedmlse import FedMLSE
 from fedmls.algorithms.fedmlsp import FedMLSP
 from fedmls.algorithms.fedprox import FedProx
@@ -28,6 +29,7 @@ __all__ = [
     "Compressed",
     "FedAvg",
     "FedMLS",
+    "FedMLSD",
     "FedMLSE",
     "FedMLSP",
     "FedProx",
@@ -42,7 +44,7 @@ __all__ = [
 ]
 
 _IN_ORDER = (
-    *(FedMLS, FedMLSE, FedMLSP),
+    *(FedMLS, FedMLSE, FedMLSP, FedMLSD),
     *(FedAvg, Scaffold, Scaffnew, GradSkip, FedProx),
     *(Subgradient, DCS, ADMM, Bundle),
 )

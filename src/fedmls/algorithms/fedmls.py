@@ -27,18 +27,25 @@ from fedmls.schedules import (
     prox_steps,
     schedule,
 )
+from fedmls.tuning import check_lam0, distance_over, due, no_numbers, numbers, own_guess
 from fedmls.types import Array, Local, Traits
 
 if TYPE_CHECKING:
     from fedmls.theory import Plan
 
 
+GUESS, FACTOR = 50.0, 4.0  # see fedmls.tuning
+
+
 class Server(NamedTuple):
-    """When round k begins: x_{k-1}, y_k, z_k (all x0 before round 1)."""
+    """When round k begins: x_{k-1}, y_k, z_k (all x0 before round 1); x0, μ_1 = λ_0/n, and Ĝ² for "auto"."""
 
     x: Array
     y: Array
     z: Array
+    x0: Array
+    mu1: float
+    square: float
 
 
 class Client(NamedTuple):
@@ -50,10 +57,12 @@ class Client(NamedTuple):
 
 class Down(NamedTuple):
     y: Array
+    mu1: float  # λ_0/n; 0: by the client's own guess
 
 
 class Up(NamedTuple):
     y: Array
+    numbers: Array  # with "auto": μ_1 as guessed, the squared length of a subgradient
 
 
 OUTPUTS = ("average", "last", "best")
@@ -69,10 +78,27 @@ def gamma(k: int) -> float:
     return 2 / (k + 1)
 
 
+def first_mu(lam0: float | str, n: int) -> float:
+    """μ_1 = λ_0/n; 0 while it is to be chosen."""
+    return 0.0 if isinstance(lam0, str) else lam0 / n
+
+
+def chosen_mu(factor: float, k: int, mu1: float, square: float, up: Any, z: Array, x0: Array) -> tuple[float, float]:
+    """λ_0 = "auto": μ_1 and Ĝ² after round k. Clients' guesses serve rounds 1 and 2, their mean up to round 4."""
+    if not up.numbers.size:
+        return mu1, square
+    guess, square = float(up.numbers[0]), max(square, float(up.numbers[1]))
+    if mu1 == 0:
+        return guess if k % 2 == 0 else mu1, square
+    new = factor * distance_over(square, z, x0) if due(k) else 0.0
+    return new or mu1, square
+
+
 @hyperparameters
 class FedMLS:
     """λ_k = lam0/k and T_k = ⌈T0 k⌉ (the paper's Remark), or constant ``lam`` and ``T`` (its Corollary).
 
+    lam0="auto" chooses λ_0 as the run goes (:mod:`fedmls.tuning`).
     T may have one number for each client: in the norm Σ w_i ‖x_i‖² the theory lets them differ.
 
     radius: keep clients (every step) and server (every round) in the ball ‖x‖ <= radius around 0; start inside it.
@@ -82,8 +108,8 @@ class FedMLS:
     """
 
     name: ClassVar[str] = "fedmls"
-    traits: ClassVar[Traits] = Traits(certifies=True)
-    lam0: float = 1.0
+    traits: ClassVar[Traits] = Traits(certifies=True, numbers=("numbers",))
+    lam0: float | str = 1.0
     T0: float = 1.0
     lam: float | Power | None = None
     T: Steps = None
@@ -92,7 +118,7 @@ class FedMLS:
     output: str = "average"
 
     def __post_init__(self) -> None:
-        positive("lam0", self.lam0)
+        check_lam0(self.lam0, self.lam)
         positive("T0", self.T0)
         check_schedule("lam", self.lam)
         object.__setattr__(self, "T", check_steps(self.T))
@@ -111,17 +137,18 @@ class FedMLS:
         return 2 if self.paired else 1
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
-        return Server(x0, x0, x0), Client(x0, x0)
+        return Server(x0, x0, x0, x0, first_mu(self.lam0, n), 0.0), Client(x0, x0)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
         if not self.paired:
-            return server, Down(server.y)
+            return server, Down(server.y, server.mu1)
         # The y left behind is y_{k+1}, so that the exchange can ask for it at once;
         # server_round computes it again from what it then knows.
-        return server._replace(y=self._average(k, server)[1]), Down(server.y)
+        return server._replace(y=self._average(k, server)[1]), Down(server.y, server.mu1)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        lam = schedule(self.lam, self.lam0, -1)(k)
+        mu1 = down.mu1 or GUESS * own_guess(down.y, local)
+        mu = mu1 / k if self.lam is None else schedule(self.lam, 1.0, -1)(k) / local.n
         T, own_T = client_steps(self.T, self.T0, k, local)
         x, z = client
         y = (1 - gamma(k)) * x + gamma(k) * z
@@ -129,7 +156,7 @@ class FedMLS:
         z, u_tilde = local.descend(
             z,
             prox_steps(T),
-            scale=lam * k / (4 * local.n),
+            scale=mu * k / 4,
             pull=1.0,
             center=v,
             average=prox_average(T),
@@ -138,14 +165,15 @@ class FedMLS:
         )
         local.keep_cut(gamma(k))
         x = (1 - gamma(k)) * x + gamma(k) * u_tilde
-        return Client(x, z), Up((1 - gamma(k + 1)) * x + gamma(k + 1) * z)
+        sent = numbers(mu1, v - u_tilde, mu * k / 4) if isinstance(self.lam0, str) else no_numbers(x)
+        return Client(x, z), Up((1 - gamma(k + 1)) * x + gamma(k + 1) * z, sent)
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
         x, y = self._average(k, server)
         z = server.z - (k + 1) / 4 * (y - up.y)
         if self.radius is not None:
             z = z * (self.radius / max(float(z @ z) ** 0.5, self.radius))
-        return Server(x, y, z)
+        return Server(x, y, z, server.x0, *chosen_mu(FACTOR, k, server.mu1, server.square, up, z, server.x0))
 
     def model(self, server: Server) -> Array | tuple[Array, ...]:
         return choose(self.output, server.x, server.z)

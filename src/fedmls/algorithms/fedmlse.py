@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedmls.algorithms.fedmls import OUTPUTS, choose, gamma
+from fedmls.algorithms.fedmls import OUTPUTS, choose, chosen_mu, first_mu, gamma
 from fedmls.checks import hyperparameters, one_of, positive
 from fedmls.schedules import (
     Power,
@@ -26,15 +26,21 @@ from fedmls.schedules import (
     prox_steps,
     schedule,
 )
+from fedmls.tuning import check_lam0, no_numbers, numbers, own_guess
 from fedmls.types import Array, Local, Traits
+
+GUESS, FACTOR = 10.0, 1.5  # see fedmls.tuning
 
 
 class Server(NamedTuple):
-    """When round k begins: ȳ_k, and the means of x^i_{k-1} and z^i_k, if clients sent them."""
+    """When round k begins: ȳ_k, and the means of x^i_{k-1} and z^i_k, if clients sent them; x0, μ_1 = λ_0/n, Ĝ²."""
 
     y: Array
     x: Array
     z: Array
+    x0: Array
+    mu1: float
+    square: float
 
 
 class Client(NamedTuple):
@@ -46,23 +52,25 @@ class Client(NamedTuple):
 
 class Down(NamedTuple):
     y: Array
+    mu1: float  # λ_0/n; 0: by the client's own guess
 
 
 class Up(NamedTuple):
     y: Array
     x: Array  # only when the model is asked for
+    numbers: Array  # with "auto": μ_1 as guessed, the squared length of a subgradient
 
 
 @hyperparameters
 class FedMLSE:
-    """λ_k = lam0/k and T_k = ⌈T0 k⌉, or constant ``lam`` and ``T``; ``radius`` and ``output`` as in FedMLS.
+    """λ_k = lam0/k and T_k = ⌈T0 k⌉, or constant ``lam`` and ``T``; "auto", ``radius`` and ``output`` as in FedMLS.
 
     "average" is Σ w_i x^i, which the bound is about; "last" is Σ w_i z^i.
     """
 
     name: ClassVar[str] = "fedmlse"
-    traits: ClassVar[Traits] = Traits(on_demand=("x",), certifies=True)
-    lam0: float = 1.0
+    traits: ClassVar[Traits] = Traits(on_demand=("x",), certifies=True, numbers=("numbers",))
+    lam0: float | str = 1.0
     T0: float = 1.0
     lam: float | Power | None = None
     T: Steps = None
@@ -70,7 +78,7 @@ class FedMLSE:
     output: str = "average"
 
     def __post_init__(self) -> None:
-        positive("lam0", self.lam0)
+        check_lam0(self.lam0, self.lam)
         positive("T0", self.T0)
         check_schedule("lam", self.lam)
         object.__setattr__(self, "T", check_steps(self.T))
@@ -83,13 +91,14 @@ class FedMLSE:
         return 1
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
-        return Server(x0, x0, x0), Client(x0, x0)
+        return Server(x0, x0, x0, x0, first_mu(self.lam0, n), 0.0), Client(x0, x0)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
-        return server, Down(server.y)
+        return server, Down(server.y, server.mu1)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        mu = schedule(self.lam, self.lam0, -1)(k) / local.n
+        mu1 = down.mu1 or GUESS * own_guess(down.y, local)
+        mu = mu1 / k if self.lam is None else schedule(self.lam, 1.0, -1)(k) / local.n
         T, own_T = client_steps(self.T, self.T0, k, local)
         x, z = client
         y = (1 - gamma(k)) * x + gamma(k) * z
@@ -106,11 +115,13 @@ class FedMLSE:
         )
         local.keep_cut(gamma(k))
         x = (1 - gamma(k)) * x + gamma(k) * u_tilde
-        return Client(x, z), Up((1 - gamma(k + 1)) * x + gamma(k + 1) * z, x)
+        sent = numbers(mu1, v - u_tilde, mu * k / 2) if isinstance(self.lam0, str) else no_numbers(x)
+        return Client(x, z), Up((1 - gamma(k + 1)) * x + gamma(k + 1) * z, x, sent)
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
         z = (up.y - (1 - gamma(k + 1)) * up.x) / gamma(k + 1)
-        return Server(up.y, up.x, z)
+        mu1, square = chosen_mu(FACTOR, k, server.mu1, server.square, up, z, server.x0)
+        return Server(up.y, up.x, z, server.x0, mu1, square)
 
     def model(self, server: Server) -> Array | tuple[Array, ...]:
         return choose(self.output, server.x, server.z)

@@ -1,0 +1,85 @@
+"""What both engines need, the simulation and the federation: coins, who takes part, means, what travels."""
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from fedmls.checks import whole
+from fedmls.types import Algorithm, Array
+
+
+def check_algorithm(algorithm: Any) -> None:
+    if isinstance(algorithm, type) or not hasattr(algorithm, "client_round"):
+        raise ValueError(
+            f"{algorithm!r} is no algorithm; give an object such as fedmls.FedMLS(lam0=1.0), or fedmls.make(name)"
+        )
+
+
+def participants(algorithm: Algorithm) -> int | None:
+    """How many clients, drawn at random, take part in a round; None for all."""
+    return getattr(algorithm, "participants", None)
+
+
+def check_participants(algorithm: Algorithm, problem: Any) -> None:
+    some = participants(algorithm)
+    if some is None:
+        return
+    if whole("participants", some) > problem.n:
+        raise ValueError(f"participants is {some}, but there are {problem.n} clients; take at most {problem.n}")
+    if np.ptp(problem.weights) > 1e-12:
+        raise ValueError(
+            "rounds with some of the clients need equal client weights; leave out weights= or participants="
+        )
+
+
+def drawn(algorithm: Algorithm, n: int, random: "ServerRandom", k: int) -> Any:
+    """The clients of round k, in order; None for all."""
+    some = participants(algorithm)
+    if some is None:
+        return None
+    return np.sort(random.at(k, purpose=1).choice(n, some, replace=False))
+
+
+def message_types(algorithm: Algorithm) -> tuple[Any, Any]:
+    """The algorithm's Down and Up; a wrapper's are those of what it wraps."""
+    while hasattr(algorithm, "algorithm"):
+        algorithm = algorithm.algorithm
+    module = sys.modules[type(algorithm).__module__]
+    return module.Down, module.Up
+
+
+def arrays(message: Any, but: tuple[str, ...] = ()) -> list[Array]:
+    """The array fields of a message, without those named: what travels."""
+    return [value for name, value in message._asdict().items() if isinstance(value, np.ndarray) and name not in but]
+
+
+def weighted_mean(weights: Array, up: Any) -> Any:
+    """Σ w_i up_i, field by field."""
+    return type(up)(*(weights @ field for field in up))
+
+
+class ServerRandom:
+    """The server's coins: they depend on seed and round alone. One generator, set anew for each round."""
+
+    def __init__(self, seed: int) -> None:
+        self.bits = np.random.Philox(key=seed)
+        self.fresh: Any = self.bits.state
+        self.generator = np.random.Generator(self.bits)
+
+    def at(self, k: int, purpose: int = 0) -> np.random.Generator:
+        self.fresh["state"]["counter"][:] = (0, 0, purpose, k)
+        self.bits.state = self.fresh
+        return self.generator
+
+
+def start_point(problem: Any, x0: Any) -> Array:
+    if x0 is None:
+        return np.zeros(problem.dimension)
+    try:
+        start = np.array(x0, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"x0 is {x0!r}; it must be {problem.dimension} finite numbers") from None
+    if start.shape != (problem.dimension,) or not np.isfinite(start).all():
+        raise ValueError(f"x0 has shape {start.shape}; it must be {problem.dimension} finite numbers")
+    return start

@@ -1,0 +1,69 @@
+"""``lam0="auto"``: a step size without a grid, for FedMLS, FedMLS-E and FedMLS-D.
+
+The bounds of all three are smallest for μ in proportion to D0/S, the distance from the start to the minimiser over the
+length of the clients' subgradients (for FedMLS-D: of their multipliers). Neither is known, but both show in the run:
+μ = c ‖x̄ - x0‖/S is set anew after rounds 4, 6, 10, 16, 24, ..., each half as far again as the one before, so that the
+last third of any run has one μ. Before that stands a guess: a client's f_i(x0)/‖g_i(x0)‖², Polyak's step with f_i* =
+0, times a constant. Clients send two numbers beside their vector, and the server needs only their means.
+
+The constants were chosen on ten problems that are not in the benchmark suite (docs/benchmarks.md).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fedmls.checks import positive
+from fedmls.types import Array, Local
+
+FIRST = 4
+
+
+def check_lam0(lam0: "float | str", lam: object = None) -> None:
+    if not isinstance(lam0, str):
+        positive("lam0", lam0)
+    elif lam0 != "auto":
+        raise ValueError(f"lam0 is {lam0!r}; it must be a positive number, or 'auto'")
+    elif lam is not None:
+        raise ValueError(f"lam0 is 'auto', but lam is {lam!r}; leave one of them out")
+
+
+def own_guess(x0: Array, local: Local) -> Array:
+    """f_i(x0)/‖g_i(x0)‖² for each client; 0 where there is nothing to gain."""
+    x = x0 + 0 * local.weight  # one row per client, where there are several
+    g = local.subgradient(x)
+    return _ratio(np.asarray(local.value(x))[..., None], _square(g))
+
+
+def numbers(guess: Any, subgradient: Array, times: Any = 1.0) -> Array:
+    """What each client sends: its guess, and the squared length of its subgradient, given ``times`` a number."""
+    square = _ratio(_square(subgradient), np.asarray(times) ** 2)
+    return np.concatenate([np.broadcast_to(guess, square.shape), square], axis=-1)
+
+
+def no_numbers(like: Array) -> Array:
+    """What each client sends when there is nothing to choose: no number at all."""
+    return like[..., :0]
+
+
+def due(k: int) -> bool:
+    """Is μ set anew after round k? Only after even rounds, since paired rounds go out together."""
+    at = FIRST
+    while at < k:
+        at = 2 * math.ceil(0.75 * at)
+    return at == k
+
+
+def distance_over(square: float, x: Array, x0: Array) -> float:
+    """‖x - x0‖/S with S² = ``square``; 0 where one of them is."""
+    return math.sqrt(float(_square(x - x0)[0]) / square) if square > 0 else 0.0
+
+
+def _square(v: Array) -> Array:
+    return np.asarray((v * v).sum(axis=-1, keepdims=True))
+
+
+def _ratio(a: Array, b: Array) -> Array:
+    """a/b, and 0 where b is 0."""
+    return np.asarray(np.where(b > 0, a / np.where(b > 0, b, 1.0), 0.0))

@@ -1,0 +1,180 @@
+"""FedMLS-D: its transliteration, its relation to ADMM, its bound; and the dual steps that it takes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedmls
+from fedmls.descent import draw, stream
+from fedmls.losses import LOSSES
+from fedmls.prox import prox
+from fedmls.simulate import Simulation
+from tests.problems import lad, svm
+
+WEIGHTS = np.array([0.1, 0.3, 0.15, 0.25, 0.2])
+X0 = np.array([0.3, -0.2, 0.1, 0.5, -0.4])
+
+
+def orders(m, seed, k, i):
+    """The rows of client i in round k, in random order, again and again: all that is random."""
+    counter, order = stream(np.uint64(seed), k, i, 0), np.arange(m)
+    while True:
+        counter = draw(order, m, m, np.uint64(counter))
+        yield order.tolist()
+
+
+def plain_fedmlsd(problem, x0, K, mu, alpha, batch, seed, T):
+    """Plain NumPy, with loops over clients and rows, for the hinge and the absolute loss."""
+    A, b = problem.matrix().toarray(), problem.y
+    n, hinge = problem.n, problem.loss.name == "hinge"
+    parts = [range(problem.offsets[i], problem.offsets[i + 1]) for i in range(n)]
+    slopes, z, models = np.zeros(len(b)), x0, []
+    x_hat, Y = [x0] * n, [0 * x0] * n
+    for k in range(1, K + 1):
+        new = []
+        for i, rows in enumerate(parts):
+            if k > 1:
+                Y[i] = Y[i] + (x_hat[i] - z) / mu
+            u = z - mu * Y[i] - mu * sum(problem.row_weights[j] * slopes[j] * A[j] for j in rows)
+            size = int(np.ceil(batch * len(rows) - 1e-9))
+            shuffled, left = orders(len(rows), seed, k, i), []
+            for _ in range(max(T(k), -(-len(rows) // size))):
+                left = left or next(shuffled)
+                chosen, left = left[:size], left[size:]
+                for j in (rows[r] for r in chosen):
+                    c, a = problem.row_weights[j], A[j]
+                    low, high = (min(-b[j], 0.0), max(-b[j], 0.0)) if hinge else (-1.0, 1.0)
+                    kink = b[j] if not hinge else 1 / b[j]
+                    best = np.clip(slopes[j] + (a @ u - kink) / (mu * c * a @ a), low, high)
+                    u = u - mu * c * (best - slopes[j]) * a
+                    slopes[j] = best
+            x_hat[i] = alpha * u + (1 - alpha) * z
+            new.append(u)
+        z = sum(w * x for w, x in zip(problem.weights, x_hat, strict=True))
+        models.append(sum(w * x for w, x in zip(problem.weights, new, strict=True)))
+    return models
+
+
+@pytest.mark.parametrize("problem", [svm(), lad(weights=WEIGHTS), lad(density=0.4)], ids=["svm", "lad", "sparse lad"])
+@pytest.mark.parametrize(("batch", "alpha"), [(1.0, 1.0), (0.3, 1.7)])
+def test_equals_its_transliteration(problem, batch, alpha):
+    lam0, kept = 0.4, []
+    fedmls.simulate(
+        fedmls.FedMLSD(lam0=lam0, relaxation=alpha),
+        problem,
+        rounds=60,
+        batch=batch,
+        seed=5,
+        x0=X0,
+        metrics={"model": lambda x: kept.append(x) or 0.0},
+    )
+    expected = np.array(plain_fedmlsd(problem, X0, 60, lam0 / problem.n, alpha, batch, 5, lambda k: k))
+    assert np.abs(np.array(kept) - expected).max() <= 1e-9 * np.abs(expected).max()
+
+
+def test_with_many_local_steps_it_is_admm():
+    problem = svm(weights=WEIGHTS, l2=0.1)
+    ours = fedmls.simulate(fedmls.FedMLSD(lam0=0.5, T=3000, relaxation=1.0), problem, rounds=40, batch=0.4)
+    theirs = fedmls.simulate(fedmls.ADMM(rho=problem.n / 0.5, relaxation=1.0), problem, rounds=40)
+    np.testing.assert_allclose(ours.history["objective"], theirs.history["objective"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("problem", [svm(reduction="mean"), lad(reduction="mean")], ids=["svm", "lad"])
+@pytest.mark.parametrize("factor", [0.3, 1.0, 3.0])
+def test_the_average_keeps_its_bound(problem, factor):
+    G, D = np.sqrt(problem.weights @ problem.lipschitz() ** 2), np.linalg.norm(problem.optimum.x)
+    mu = factor * D / G
+    algorithm = fedmls.FedMLSD(lam0=mu * problem.n, T=500, relaxation=1.0, output="average")
+    gap = fedmls.simulate(algorithm, problem, rounds=120).history["gap"]
+    assert (gap <= (D**2 / mu + mu * G**2) / (2 * np.arange(1, 121))).all()
+    assert gap.iloc[-1] < 0.3 * gap.iloc[9]
+
+
+def test_multipliers_sum_to_zero():
+    problem = svm(weights=WEIGHTS)
+    simulation = Simulation(fedmls.FedMLSD(), problem, 40, batch=0.5)
+    for _ in simulation.play():
+        Y = simulation.at.clients.Y
+        assert np.abs(WEIGHTS @ Y).max() < 1e-10 * max(1.0, np.abs(Y).max())
+    assert np.abs(Y).max() > 0.1
+
+
+@given(
+    loss=st.sampled_from(sorted(LOSSES)),
+    seed=st.integers(0, 10**6),
+    weight=st.floats(0.01, 3.0),
+    l2=st.sampled_from([0.0, 0.4]),
+    batch=st.sampled_from([0.2, 1.0]),
+    density=st.sampled_from([None, 0.6]),
+)
+@settings(max_examples=60, deadline=None)
+def test_dual_steps_lead_to_the_proximal_step(loss, seed, weight, l2, batch, density):
+    problem = lad(n=3, m=24, columns=3, seed=seed, l2=l2, density=density)
+    if LOSSES[loss].is_classification:
+        problem.y = np.where(problem.y > 1, 1.0, -1.0)
+    problem.loss = LOSSES[loss]
+    v = np.random.default_rng(seed).standard_normal((3, 4))
+    exact = prox(problem, v, weight)
+    local, p, before = problem.local(seed, batch), np.zeros((3, 4)), None
+    for k in range(1, 60):
+        local.begin(k)
+        x, p = local.ascend(v, weight, p, 40)
+        again = np.array([local.slopes[part] @ row for part, row in weighted_rows(problem)])
+        np.testing.assert_allclose(p, again, atol=1e-8 * max(1.0, np.abs(again).max()))
+        dual = dual_value(problem, v, weight, local.slopes)
+        assert before is None or dual >= before - 1e-9 * max(1.0, abs(before))
+        before = dual
+    best = dual_value(problem, v, weight, exact.slopes)
+    assert best - 1e-3 * max(1.0, abs(best)) < before <= best + 1e-9 * max(1.0, abs(best))
+    assert ((x - exact.x) ** 2).sum() <= 2 * weight * (best - before) + 1e-8
+
+
+def weighted_rows(problem):
+    rows = problem.row_weights[:, None] * problem.matrix().toarray()
+    for i in range(problem.n):
+        part = slice(problem.offsets[i], problem.offsets[i + 1])
+        yield part, rows[part]
+
+
+def dual_value(problem, v, weight, slopes):
+    """Σ_i min_x [‖x - v_i‖²/(2 weight) + l2/2 ‖x‖² + <p_i, x>] - Σ_j c_j ℓ*(s_j)."""
+    total = -float(problem.row_weights @ problem.loss.conjugate(slopes, problem.y))
+    h = np.full(problem.dimension, 1 / weight)
+    h[: problem.penalised] += problem.l2
+    for i, (part, rows) in enumerate(weighted_rows(problem)):
+        p = slopes[part] @ rows
+        x = (v[i] / weight - p) / h
+        total += float(((x - v[i]) ** 2).sum() / (2 * weight) + p @ x)
+        total += problem.l2 / 2 * float((x[: problem.penalised] ** 2).sum())
+    return total
+
+
+def test_a_step_is_a_mini_batch_and_a_round_at_least_one_pass():
+    problem = svm(n=4, m=80)
+    history = fedmls.simulate(fedmls.FedMLSD(lam0=1.0, T=2), problem, rounds=5, batch=0.25).history.iloc[-1]
+    assert history["local_steps"] == 5 * 4
+    assert history["subgradients"] == 5 * 4 * 4
+    assert history["bytes_up"] == 5 * 4 * 8 * problem.dimension
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fedmls.FedMLSD(relaxation=2.0), "relaxation is 2.0; it must be below 2"),
+        (lambda: fedmls.FedMLSD(output="z"), "output"),
+        (lambda: fedmls.simulate(fedmls.FedMLSD(), svm(l1=0.1), rounds=1), "l1 is 0.1; the proximal step has no l1"),
+        (
+            lambda: fedmls.simulate(
+                fedmls.FedMLSD(lam0=1.0),
+                fedmls.OracleProblem([(lambda x: abs(x[0]), lambda x, rng: np.sign(x))], dimension=1),
+                rounds=1,
+            ),
+            "a problem made of functions has no rows to keep slopes of",
+        ),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert message in str(error.value)
