@@ -1,0 +1,128 @@
+"""The files of a run, in its job's folder.
+
+job.toml         what to run (or job.json)
+checkpoint       the run after its last exchange: all that a driver needs to go on
+events.jsonl     one line for each exchange, as it is done; others may follow it
+history.parquet  when the run ends: one row for each recorded round, with the columns of a simulation
+model.npz        x, and what it is a model of: columns, classes, means, scales, intercept
+setup.json       the job, how the run ended, the nodes with their rows and G_i, versions
+"""
+
+import json
+import math
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from fedmls.checkpoint import whole_file
+from fedmls.federation.job import Job
+from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
+from fedmls.federation.survey import Survey
+from fedmls.types import Array
+
+CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP = "checkpoint", "events.jsonl", "history.parquet", "model.npz", "setup.json"
+MAY_CHANGE = ("rounds", "until", "timeout", "on_missing", "on_bad", "max_norm")  # of a job that goes on
+PACKAGES = ("fedmls", "numpy", "scipy", "numba", "msgpack")
+
+
+class Folder:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.job = Job.read(self.path)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / CHECKPOINT
+
+    def begin(self) -> None:
+        """Nothing of an earlier run stays, but its results until there are new ones."""
+        for name in (CHECKPOINT, EVENTS):
+            (self.path / name).unlink(missing_ok=True)
+
+    def event(self, **values: Any) -> None:
+        """A line for whoever follows the run."""
+        values = {"time": round(time.time(), 3), **values}
+        plain = {key: None if _is_unknown(value) else value for key, value in values.items()}
+        with (self.path / EVENTS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(plain, ensure_ascii=False) + "\n")
+
+    def save(self, run: str, exchange: int, k: int, survey: Survey, at: dict[str, Any]) -> None:
+        body = {"job": self.job.to_dict(), "survey": survey._asdict(), "at": at}
+        with whole_file(self.checkpoint) as stream:
+            stream.write(seal(encode(Message("checkpoint", run, exchange, k, body))))
+
+    def load(self) -> tuple[str, Survey, dict[str, Any]]:
+        """The run's name, the survey and the rest, if they belong to this job."""
+        data = self.checkpoint.read_bytes()
+        try:
+            kept = decode(unseal(data), limit=max(len(data), MEBIBYTE))
+        except MessageError as error:
+            raise ValueError(f"{self.checkpoint}: {error}; delete it to start anew") from None
+        before, now = kept.body["job"], self.job.to_dict()
+        for key in sorted({*before, *now} - {*MAY_CHANGE}):
+            if before.get(key) != now.get(key):
+                raise ValueError(
+                    f"{self.checkpoint} belongs to another job: its {key} is {before.get(key)!r}, "
+                    f"not {now.get(key)!r}; take another folder, or begin anew with resume=False"
+                )
+        return kept.run, Survey(**kept.body["survey"]), kept.body["at"]
+
+    def finish(self, survey: Survey, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
+        """Write the results."""
+        with whole_file(self.path / HISTORY) as stream:
+            history.to_parquet(stream, index=False)
+        with whole_file(self.path / MODEL) as stream:
+            np.savez(stream, x=x, **_model_of(survey))
+        versions = {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
+        nodes = [
+            {"name": node, "rows": int(rows), "weight": float(weight), "lipschitz": None if math.isinf(G) else float(G)}
+            for node, rows, weight, G in zip(survey.nodes, survey.rows, survey.weights, lipschitz, strict=True)
+        ]
+        setup = {"job": self.job.to_dict(), **about, "nodes": nodes, "columns": survey.columns, "versions": versions}
+        with whole_file(self.path / SETUP) as stream:
+            stream.write((json.dumps(setup, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _model_of(survey: Survey) -> dict[str, Any]:
+    """What x is a model of: predictions are ((row - means)/scales)·x, and + x[-1] with an intercept."""
+    p = len(survey.columns)
+    return {
+        "columns": np.array(survey.columns),
+        "classes": np.array(survey.classes or [], dtype=str),
+        "means": np.zeros(p) if survey.scales is None else survey.means,
+        "scales": np.ones(p) if survey.scales is None else survey.scales,
+        "intercept": np.array(survey.intercept),
+    }
+
+
+def read_start(start: str | Path, survey: Survey) -> Array:
+    """The model of an earlier run, in the coordinates of this one."""
+    file = Path(start) / MODEL if Path(start).is_dir() else Path(start)
+    try:
+        with np.load(file, allow_pickle=False) as saved:
+            model = dict(saved)
+        x, columns, means, scales = (model[name] for name in ("x", "columns", "means", "scales"))
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise ValueError(f"{file} is no model of an earlier run ({error})") from None
+    if columns.tolist() != survey.columns or bool(model["intercept"]) != survey.intercept:
+        raise ValueError(f"{file} is a model of other columns")
+    if model["classes"].tolist() != (survey.classes or []):
+        raise ValueError(f"{file} is a model of other labels")
+    new = _model_of(survey)
+    p = len(columns)
+    slopes = x[:p] / scales  # in the units of the rows
+    moved = float(slopes @ (new["means"] - means))
+    if survey.intercept:
+        return np.append(slopes * new["scales"], x[p] + moved)
+    if moved:
+        raise ValueError(f"{file} was standardised otherwise, and without an intercept it cannot be carried over")
+    return np.asarray(slopes * new["scales"])

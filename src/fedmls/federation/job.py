@@ -1,0 +1,248 @@
+"""The one configuration of a run: what simulation, in-process federation, NVFlare and Flower all read (TOML or JSON).
+
+name = "trial"
+rounds = 200
+batch = 0.1
+loss = "hinge"
+
+[algorithm]
+name = "fedmls"
+
+[algorithm.parameters]
+lam0 = 1.0
+paired = true
+"""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from fedmls.algorithms import from_dict, to_dict
+from fedmls.checks import at_least, check_batch, hyperparameters, one_of, positive, real, truth, unknown, whole
+from fedmls.engine import check_algorithm, participants
+from fedmls.federation.messages import RUN_NAME
+from fedmls.federation.privacy import Privacy, check_private
+from fedmls.losses import Loss, epsilon_insensitive, get_loss, huber, pinball
+from fedmls.types import Algorithm
+
+FILES = ("job.toml", "job.json")
+WITH_PARAMETER = {"pinball": pinball, "epsilon_insensitive": epsilon_insensitive, "huber": huber}
+ON_MISSING = ("wait", "without", "stop")
+ON_BAD = ("stop", "without")
+
+
+@hyperparameters
+class Job:
+    """The algorithm and the problem, as in :func:`fedmls.simulate` and :class:`fedmls.Problem`, and how to run them.
+
+    name: begins the name of the run; nodes keep one file for each run.
+    loss_parameter: q of pinball, ε of epsilon_insensitive, δ of huber.
+    weights: "equal", "rows" (m_i/m), or a table of node names with weights that sum to 1.
+    impute: missing values become the column's mean over all nodes.  standardise: columns get mean 0 and deviation 1
+    over all nodes. For either, nodes tell their column sums before round 1.
+    report_objective: nodes tell f_i at the models, and the history shows Σ w_i f_i. Without it there is no ``until``.
+    nodes: who must be there; whoever is connected unless given.
+    timeout: seconds for one exchange.  on_missing: a node that does not answer in time is asked again until it does
+    ("wait"); another client is drawn in its place ("without"; for algorithms with ``participants``); or the run ends
+    ("stop"). on_bad: the same for a node that refuses, or whose answer fails a check: "stop" or "without".
+    max_norm: an uploaded vector that is longer fails the check.
+    privacy: noise on the uploads (:mod:`fedmls.federation.privacy`), a table with clip, noise and delta.
+    """
+
+    algorithm: Algorithm
+    rounds: int
+    name: str = "run"
+    batch: float = 1.0
+    seed: int = 0
+    every: int = 1
+    certificate: float | bool | None = None
+    until: float | None = None
+    loss: str = "hinge"
+    loss_parameter: float | None = None
+    intercept: bool = True
+    l2: float = 0.0
+    l1: float = 0.0
+    reduction: str = "sum"
+    weights: str | dict[str, float] = "equal"
+    impute: bool = True
+    standardise: bool = False
+    report_objective: bool = True
+    nodes: tuple[str, ...] | None = None
+    timeout: float = 600.0
+    on_missing: str = "wait"
+    on_bad: str = "stop"
+    max_norm: float = 1e9
+    privacy: Privacy | None = None
+
+    def __post_init__(self) -> None:
+        check_algorithm(self.algorithm)
+        whole("rounds", self.rounds)
+        whole("every", self.every)
+        whole("seed", self.seed, least=0, most=2**63 - 1)
+        check_batch(self.batch)
+        if not isinstance(self.name, str) or not RUN_NAME.fullmatch(self.name) or len(self.name) > 80:
+            raise ValueError(f"name is {self.name!r}; take letters, digits, '.', '_' and '-', at most 80")
+        self.get_loss()
+        at_least("l2", self.l2, 0.0)
+        at_least("l1", self.l1, 0.0)
+        one_of("reduction", self.reduction, ("sum", "mean"))
+        for name in ("intercept", "impute", "standardise", "report_objective"):
+            truth(name, getattr(self, name))
+        self._check_weights()
+        self._check_proof()
+        self._check_answers()
+        if self.privacy is not None:
+            check_private(self)
+
+    def _check_weights(self) -> None:
+        if not isinstance(self.weights, dict):
+            one_of("weights", self.weights, ("equal", "rows"))
+        elif not all(isinstance(node, str) and real(weight) is not None for node, weight in self.weights.items()):
+            raise ValueError(f"weights is {self.weights!r}; give node names with their weights")
+        if self.nodes is not None:
+            if not isinstance(self.nodes, list | tuple) or not all(isinstance(node, str) for node in self.nodes):
+                raise ValueError(f"nodes is {self.nodes!r}; give a list of names")
+            object.__setattr__(self, "nodes", tuple(self.nodes))
+
+    def _check_proof(self) -> None:
+        if self.certificate is not None and self.certificate is not True:
+            positive("certificate", self.certificate)
+        if self.until is None:
+            return
+        positive("until", self.until)
+        if self.certificate is None or not self.report_objective:
+            missing = "certificate" if self.certificate is None else "report_objective = true"
+            raise ValueError(f"until is {self.until!r}, which takes a proof; add {missing}")
+
+    def _check_answers(self) -> None:
+        positive("timeout", self.timeout)
+        positive("max_norm", self.max_norm)
+        one_of("on_missing", self.on_missing, ON_MISSING)
+        one_of("on_bad", self.on_bad, ON_BAD)
+        if "without" in (self.on_missing, self.on_bad) and participants(self.algorithm) is None:
+            key = "on_missing" if self.on_missing == "without" else "on_bad"
+            raise ValueError(
+                f"{key} is 'without', but {self.algorithm.name} as it is set needs every client in every round; "
+                "take fedmlsp, or fedavg or scaffold with participants, or another " + key
+            )
+
+    def get_loss(self) -> Loss:
+        if self.loss_parameter is None:
+            return get_loss(self.loss)
+        if self.loss not in WITH_PARAMETER:
+            raise ValueError(f"loss_parameter is {self.loss_parameter!r}, but {self.loss!r} takes none; leave it out")
+        return WITH_PARAMETER[self.loss](self.loss_parameter)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, without what is None."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values |= {"algorithm": _without_none(to_dict(self.algorithm)), "nodes": self.nodes and list(self.nodes)}
+        values["privacy"] = self.privacy and dict(self.privacy.__dict__)
+        return {name: value for name, value in values.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Job":
+        known = list(cls.__dataclass_fields__)
+        for key in values:
+            if key not in known:
+                raise ValueError(unknown("key of a job", key, known))
+        for key in ("algorithm", "rounds"):
+            if key not in values:
+                raise ValueError(f"the job has no {key!r}")
+        made: dict[str, Any] = {"algorithm": _algorithm(values["algorithm"])}
+        if values.get("privacy") is not None:
+            made["privacy"] = _privacy(values["privacy"])
+        return cls(**values | made)
+
+    @classmethod
+    def read(cls, file: str | Path) -> "Job":
+        """From a TOML or JSON file, or from the job.toml or job.json of a folder."""
+        file = Path(file)
+        if file.is_dir():
+            found = [file / name for name in FILES if (file / name).exists()]
+            if len(found) != 1:
+                raise ValueError(f"{file} holds {len(found)} of {' and '.join(FILES)}; it must hold one")
+            file = found[0]
+        try:
+            return cls.from_dict(read_config(file))
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+
+    def write(self, file: str | Path) -> Path:
+        """To a TOML or JSON file, or to the job.toml of a folder, which is made."""
+        file = Path(file)
+        if file.suffix not in (".toml", ".json"):
+            file = file / FILES[0]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        values = self.to_dict()
+        text = json.dumps(values, indent=2) + "\n" if file.suffix == ".json" else toml(values)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+
+def _algorithm(values: Any) -> Algorithm:
+    """An algorithm from its plain values; parameters may be left out."""
+    if not isinstance(values, dict) or "name" not in values:
+        raise ValueError(f"algorithm is {values!r}; give a table with its name and, if any, its parameters")
+    for key in values:
+        if key not in ("name", "parameters"):
+            raise ValueError(unknown("key of the algorithm", key, ("name", "parameters")))
+    try:
+        return from_dict({"name": values["name"], "parameters": values.get("parameters", {})})
+    except (TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"algorithm: {error}") from None
+
+
+def _privacy(values: Any) -> Privacy:
+    try:
+        return Privacy(**values)
+    except TypeError as error:
+        raise ValueError(f"privacy: {error}") from None
+
+
+def _without_none(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return list(value) if isinstance(value, tuple) else value
+    return {name: _without_none(part) for name, part in value.items() if part is not None}
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """The plain values of a TOML or JSON file."""
+    try:
+        if file.suffix == ".json":
+            values = json.loads(file.read_text(encoding="utf-8"))
+        else:
+            values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError("there is no such file") from None
+    except ValueError as error:  # of either reader, or of a file that is no text
+        raise ValueError(f"no {file.suffix[1:].upper() or 'TOML'}: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError("it must hold a table of keys")
+    return values
+
+
+def toml(values: dict[str, Any], table: str = "") -> str:
+    """Plain values as TOML: numbers and lists first, then tables."""
+    tables = {key: value for key, value in values.items() if isinstance(value, dict) and "power" not in value}
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in values.items() if key not in tables]
+    text = (f"[{table}]\n" if table else "") + "".join(line + "\n" for line in lines)
+    for key, value in tables.items():
+        text += "\n" + toml(value, f"{table}.{_key(key)}" if table else _key(key))
+    return text
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {_value(part)}" for key, part in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(part) for part in value) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value)  # text, whole numbers and truth values are written alike

@@ -1,0 +1,211 @@
+"""What travels between server and clients, and what both keep on disk: MessagePack, by field name, nothing pickled.
+
+A message is a map with the keys of its header (``schema``, ``run``, ``exchange``, ``round``, ``kind``) and ``body``,
+whose keys belong to its kind (:data:`BODIES`). An array is a map: ``dtype`` ("float64" or "int64"), ``shape`` and
+``raw``, its numbers as little-endian bytes in C order. Where most numbers are zero, ``places`` holds the places of the
+others (uint32) and ``raw`` only those; where few differ, ``raw`` holds the different ones and ``codes`` says, in one or
+two bytes, which of them each entry is.
+
+A decoder believes nothing: the size is checked before anything is read, the declared size of an array before it is
+made, and every key must be known.
+"""
+
+import hashlib
+import math
+import re
+from typing import Any, NamedTuple
+
+import msgpack
+import numpy as np
+
+SCHEMA = 1
+MEBIBYTE = 2**20
+HEADER = ("schema", "run", "exchange", "round", "kind", "body")
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DTYPES = {"float64": "<f8", "int64": "<i8"}
+PLAIN = (str, bytes, bool, int, float, np.ndarray, type(None))
+CODES = {1: "<u1", 2: "<u2"}
+
+BODIES: dict[str, frozenset[str]] = {
+    # server to client, and its answer
+    "survey": frozenset({"job"}),
+    "surveyed": frozenset({"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective"}),
+    "begin": frozenset({"job", "client", "n", "weight", "columns", "classes", "means", "scales", "start"}),
+    "begun": frozenset({"lipschitz"}),
+    "round": frozenset({"after", "rounds", "points"}),
+    "done": frozenset({"rounds", "values"}),
+    "refused": frozenset({"why"}),
+    # files
+    "state": frozenset({"begin", "fingerprint", "digest", "reply", "before", "before_exchange", "after", "released"}),
+    "checkpoint": frozenset({"job", "survey", "at"}),
+}
+
+
+class MessageError(ValueError):
+    """Bytes that are no message, or not the one they should be."""
+
+
+class Message(NamedTuple):
+    kind: str
+    run: str
+    exchange: int
+    round: int
+    body: dict[str, Any]
+
+
+def encode(message: Message, compact: bool = False) -> bytes:
+    """The message as bytes. compact: write arrays in the shortest of the three ways, each of them exact."""
+    kind, run, exchange, k, body = message
+    whole = {"schema": SCHEMA, "run": run, "exchange": exchange, "round": k, "kind": kind, "body": body}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return _packed(value, compact)
+        if isinstance(value, np.generic):
+            return value.item()
+        raise TypeError(f"{type(value).__name__} is nothing to send")
+
+    packed: bytes = msgpack.packb(whole, default=plain)
+    return packed
+
+
+def decode(data: bytes, limit: int = 256 * MEBIBYTE) -> Message:
+    """The message in the bytes, of which there may be at most ``limit``, as of any array in it."""
+    if len(data) > limit:
+        raise MessageError(f"a message of {len(data):,} bytes; at most {limit:,} are expected")
+    try:
+        whole = msgpack.unpackb(
+            data, object_pairs_hook=lambda pairs: _unpacked(pairs, limit), ext_hook=_no_extension, strict_map_key=True
+        )
+    except MessageError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:  # msgpack's own errors are ValueErrors
+        raise MessageError(f"no message: {error or type(error).__name__}") from None
+    if not isinstance(whole, dict) or tuple(sorted(whole)) != tuple(sorted(HEADER)):
+        raise MessageError("no message: the header is not that of a message")
+    if whole["schema"] != SCHEMA:
+        raise MessageError(f"a message of schema {whole['schema']!r}, not {SCHEMA}: install the same fedmls everywhere")
+    _check_plain(whole)
+    return _checked(whole)
+
+
+def _check_plain(value: Any) -> None:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_plain(part)
+    elif not isinstance(value, PLAIN):
+        raise MessageError(f"no message: it holds a {type(value).__name__}")
+
+
+def _checked(whole: dict[str, Any]) -> Message:
+    kind, run, body = whole["kind"], whole["run"], whole["body"]
+    if not isinstance(kind, str) or kind not in BODIES:
+        raise MessageError(f"a message of unknown kind {kind!r:.60}")
+    if not isinstance(run, str) or not RUN_NAME.fullmatch(run):
+        raise MessageError(f"a message of run {run!r:.60}, which is no name of a run")
+    for name in ("exchange", "round"):
+        if type(whole[name]) is not int or not 0 <= whole[name] < 2**62:
+            raise MessageError(f"a message of {name} {whole[name]!r:.60}, which is no whole number")
+    if not isinstance(body, dict):
+        raise MessageError("a message without a body")
+    fields("a message", body, BODIES[kind])
+    return Message(kind, run, whole["exchange"], whole["round"], body)
+
+
+def fields(what: str, found: Any, wanted: Any) -> dict[str, Any]:
+    """``found`` as a map with exactly the keys ``wanted``."""
+    if not isinstance(found, dict):
+        raise MessageError(f"{what} is no map of fields")
+    missing, strange = sorted({*wanted} - {*found}), sorted({*found} - {*wanted})
+    if missing or strange:
+        lacks = f"without {', '.join(missing)}" if missing else ""
+        holds = f"with the unknown {', '.join(strange):.80}" if strange else ""
+        raise MessageError(f"{what} {' and '.join(part for part in (lacks, holds) if part)}")
+    return found
+
+
+def _packed(array: Any, compact: bool) -> dict[str, Any]:
+    name = {"f": "float64", "i": "int64"}.get(array.dtype.kind)
+    if name is None or array.dtype.itemsize != 8:
+        raise TypeError(f"arrays of {array.dtype} are not sent; make them float64 or int64")
+    flat = np.ascontiguousarray(array, dtype=DTYPES[name]).ravel()
+    about: dict[str, Any] = {"dtype": name, "shape": list(array.shape)}
+    if compact and len(flat) < 2**32:
+        # zero is told by its bits: minus zero is another number
+        places = np.flatnonzero(flat.view("<u8"))
+        values, codes = np.unique(flat.view("<u8"), return_inverse=True)
+        width = 1 if len(values) <= 2**8 else 2
+        by_places = 12 * len(places)
+        by_codes = 8 * len(values) + width * len(flat) if len(values) <= 2**16 else math.inf
+        if by_places < min(by_codes, flat.nbytes):
+            return about | {"places": places.astype("<u4").tobytes(), "raw": flat[places].tobytes()}
+        if by_codes < flat.nbytes:
+            return about | {"codes": codes.astype(CODES[width]).tobytes(), "raw": values.tobytes()}
+    return about | {"raw": flat.tobytes()}
+
+
+def _unpacked(pairs: list[tuple[Any, Any]], limit: int) -> Any:
+    """A map; an array where it is one."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise MessageError("no message: a key stands there twice")
+    if not all(isinstance(key, str) for key in found):
+        raise MessageError("no message: a key is no text")
+    if "raw" not in found and "dtype" not in found:
+        return found
+    encoding = {"places", "codes"} & {*found}
+    fields("an array", found, {"dtype", "shape", "raw", *sorted(encoding)[:1]})
+    dtype, shape, raw = found["dtype"], found["shape"], found["raw"]
+    if dtype not in DTYPES if isinstance(dtype, str) else True:
+        raise MessageError(f"an array of {dtype!r:.60}; only float64 and int64 are sent")
+    if not (isinstance(shape, list) and len(shape) <= 8 and all(type(s) is int and 0 <= s < 2**62 for s in shape)):
+        raise MessageError(f"an array of shape {shape!r:.60}")
+    size = math.prod(shape)
+    if 8 * size > limit:
+        raise MessageError(f"an array of {8 * size:,} bytes; at most {limit:,} are expected")
+    if not isinstance(raw, bytes) or len(raw) % 8:
+        raise MessageError("an array whose bytes are not whole numbers of 8 bytes")
+    numbers = np.frombuffer(raw, dtype=DTYPES[dtype])
+    if "places" in found:
+        numbers = _from_places(found["places"], numbers, size)
+    elif "codes" in found:
+        numbers = _from_codes(found["codes"], numbers, size)
+    if len(numbers) != size:
+        raise MessageError(f"an array of shape {shape} with {len(numbers)} numbers")
+    return numbers.astype(dtype).reshape(shape)
+
+
+def _from_places(raw: Any, numbers: Any, size: int) -> Any:
+    if not isinstance(raw, bytes) or len(raw) != 4 * len(numbers):
+        raise MessageError("an array whose places do not fit its numbers")
+    places = np.frombuffer(raw, dtype="<u4")
+    if len(places) and (places[-1] >= size or (places[1:] <= places[:-1]).any()):
+        raise MessageError("an array whose places are not in order")
+    out = np.zeros(size, dtype=numbers.dtype)
+    out[places] = numbers
+    return out
+
+
+def _from_codes(raw: Any, numbers: Any, size: int) -> Any:
+    width = 1 if len(numbers) <= 2**8 else 2
+    if not isinstance(raw, bytes) or len(raw) != width * size:
+        raise MessageError("an array whose codes do not fit its shape")
+    codes = np.frombuffer(raw, dtype=CODES[width])
+    if len(codes) and codes.max() >= len(numbers):
+        raise MessageError("an array with a code that stands for nothing")
+    return numbers[codes]
+
+
+def _no_extension(code: int, data: bytes) -> Any:
+    raise MessageError(f"no message: it holds an extension of kind {code}")
+
+
+def seal(data: bytes) -> bytes:
+    """The bytes with their digest in front, for a file: damage is noticed."""
+    return hashlib.sha256(data).digest() + data
+
+
+def unseal(data: bytes) -> bytes:
+    if hashlib.sha256(data[32:]).digest() != data[:32]:
+        raise MessageError("the file is damaged: its digest is another")
+    return data[32:]

@@ -1,0 +1,195 @@
+"""Checks of every reply before it is used: size, header, fields, shapes, finite numbers, norms.
+
+A reply that fails one is a :class:`fedmls.federation.messages.MessageError`; a node that says itself why it does not
+answer is a :class:`NodeRefused`. Nothing of either is used.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.engine import message_types
+from fedmls.federation.job import Job
+from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, fields
+from fedmls.problem import Problem
+from fedmls.types import Algorithm, Array
+
+SETUP_LIMIT = 64 * MEBIBYTE
+OVERHEAD = 4096  # bytes of names and numbers around the vectors of one round
+
+
+class NodeRefused(ValueError):
+    """A node's own word."""
+
+
+class Shapes(NamedTuple):
+    """What one round's upload looks like: the shape of each field, how long it may be, and which are sent on demand."""
+
+    up: dict[str, tuple[int, ...]]
+    longest: dict[str, float]
+    on_demand: tuple[str, ...]
+    dimension: int
+    cut: bool
+    max_norm: float
+
+    def limit(self, rounds: int, points: int) -> int:
+        """No good reply has more bytes."""
+        numbers = sum(math.prod(shape) for shape in self.up.values()) + self.dimension * self.cut
+        return OVERHEAD + rounds * (8 * numbers + OVERHEAD) + 128 * points
+
+
+class Upload(NamedTuple):
+    """One round of one client."""
+
+    up: dict[str, Array]
+    cut: tuple[float, Array] | None
+    steps: int
+    subgradients: int
+
+
+class Done(NamedTuple):
+    uploads: list[Upload]  # in the order of the rounds
+    values: dict[tuple[int, int], float]  # f_i by round and candidate
+
+
+def upload_shapes(algorithm: Algorithm, dimension: int, n: int, cut: bool, max_norm: float) -> Shapes:
+    """The shapes, found by a round of a client that has one row of ones."""
+    ones = Problem(np.ones((1, dimension)), np.ones(1), loss="absolute", intercept=False)
+    server, client = algorithm.init(np.zeros(dimension), n)
+    _, down = algorithm.broadcast(1, server, np.random.default_rng(0))
+    local = ones.local_as(0, n, 1 / n)
+    local.begin(1)
+    _, up = algorithm.client_round(1, client, down, local)
+    assert isinstance(up, message_types(algorithm)[1])
+    shapes, traits = {name: np.shape(value) for name, value in up._asdict().items()}, algorithm.traits
+    # fields of numbers may hold squared lengths
+    longest = {name: max_norm**2 if name in traits.numbers else max_norm for name in shapes}
+    return Shapes(shapes, longest, traits.on_demand, dimension, cut, max_norm)
+
+
+def opened(data: bytes, asked: Message, kind: str, limit: int) -> dict[str, Any]:
+    """The body of the reply of this kind to what was asked."""
+    reply = decode(data, limit)
+    if reply.kind == "refused":
+        why = reply.body["why"]
+        raise NodeRefused(
+            why[:1000] if isinstance(why, str) and why.isprintable() else "it refuses and does not say why"
+        )
+    if reply.run != asked.run:
+        raise MessageError(f"a reply for the run {reply.run}, not {asked.run}")
+    if (reply.exchange, reply.round) != (asked.exchange, asked.round):
+        raise MessageError(
+            f"a reply for exchange {reply.exchange} and round {reply.round}, "
+            f"not for exchange {asked.exchange} and round {asked.round}"
+        )
+    if reply.kind != kind:
+        raise MessageError(f"a reply of the kind {reply.kind!r}, not {kind!r}")
+    return reply.body
+
+
+def surveyed(data: bytes, asked: Message, job: Job) -> dict[str, Any]:
+    """What a node tells before round 1, of which only what the job needs."""
+    body = opened(data, asked, "surveyed", SETUP_LIMIT)
+    rows, columns, classes = body["rows"], body["columns"], body["classes"]
+    _count("rows", rows, least=1)
+    _texts("columns", columns)
+    if not columns or len(set(columns)) != len(columns):
+        raise MessageError("its columns are none, or two have one name")
+    if job.get_loss().is_classification:
+        _texts("classes", classes)
+        if len(set(classes)) not in (1, 2):
+            raise MessageError(f"classes has {len(set(classes))} labels")
+    if type(body["reports_objective"]) is not bool:
+        raise MessageError("reports_objective is no truth value")
+    shape = (len(columns),)
+    if job.impute or job.standardise:
+        counts = _array("counts", body["counts"], shape, dtype="int64")
+        if not ((counts >= 0) & (counts <= rows)).all():
+            raise MessageError(f"counts holds numbers outside of 0..{rows}")
+        _array("sums", body["sums"], shape)
+    if job.standardise and (_array("squares", body["squares"], shape) < 0).any():
+        raise MessageError("squares holds negative numbers")
+    return body
+
+
+def begun(data: bytes, asked: Message) -> float:
+    """G_i, which may be infinite."""
+    G = opened(data, asked, "begun", SETUP_LIMIT)["lipschitz"]
+    if type(G) is not float or not G >= 0:
+        raise MessageError(f"lipschitz is {G!r:.60}, which is no number of at least 0")
+    return G
+
+
+def done(data: bytes, asked: Message, shapes: Shapes) -> Done:
+    """What a client sends for the rounds and points it was asked for, and nothing else."""
+    wanted, points = asked.body["rounds"], asked.body["points"]
+    body = opened(data, asked, "done", shapes.limit(len(wanted), len(points)))
+    uploads = [_upload(one, each, shapes) for one, each in _each("rounds", body["rounds"], wanted)]
+    values = {}
+    for found, point in _each("values", body["values"], points):
+        fields("a value", found, {"k", "candidate", "value"})
+        if (found["k"], found["candidate"]) != (point["k"], point["candidate"]):
+            raise MessageError(f"a value for round {found['k']!r:.20}, not {point['k']}")
+        values[point["k"], point["candidate"]] = _number("value", found["value"])
+    return Done(uploads, values)
+
+
+def _each(name: str, found: Any, wanted: list[Any]) -> Any:
+    if not isinstance(found, list) or len(found) != len(wanted):
+        raise MessageError(f"{name} has not {len(wanted)} entries")
+    return zip(found, wanted, strict=True)
+
+
+def _upload(found: Any, wanted: dict[str, Any], shapes: Shapes) -> Upload:
+    fields("a round", found, {"k", "up", "cut", "steps", "subgradients"})
+    k, asked = wanted["k"], wanted["asked"]
+    if found["k"] != k:
+        raise MessageError(f"an upload for round {found['k']!r:.20}, not {k}")
+    names = [name for name in shapes.up if asked or name not in shapes.on_demand]
+    fields("an upload", found["up"], names)
+    up = {name: _vector(name, found["up"][name], shapes.up[name], shapes.longest[name]) for name in names}
+    cut = None
+    if asked and shapes.cut:
+        fields("a cut", found["cut"], {"a", "p"})
+        p = _vector("p", found["cut"]["p"], (shapes.dimension,), shapes.max_norm)
+        cut = _number("a", found["cut"]["a"]), p
+    elif found["cut"] is not None:
+        raise MessageError("a cut that was not asked for")
+    return Upload(up, cut, _count("steps", found["steps"]), _count("subgradients", found["subgradients"]))
+
+
+def _vector(name: str, value: Any, shape: tuple[int, ...], max_norm: float) -> Array:
+    array: Array = _array(name, value, shape)
+    with np.errstate(over="ignore"):
+        norm = float(np.linalg.norm(array))
+    if not norm <= max_norm:
+        raise MessageError(f"{name} has norm {norm:.3g}; at most {max_norm:g} is allowed (max_norm)")
+    return array
+
+
+def _array(name: str, value: Any, shape: tuple[int, ...], dtype: str = "float64") -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        raise MessageError(f"{name} is no array of {dtype}")
+    if value.shape != shape:
+        raise MessageError(f"{name} has shape {value.shape}, not {shape}")
+    if not np.isfinite(value).all():
+        raise MessageError(f"{name} holds values that are not finite")
+    return value
+
+
+def _number(name: str, value: Any) -> float:
+    if type(value) is not float or not math.isfinite(value):
+        raise MessageError(f"{name} is {value!r:.60}, which is no finite number")
+    return value
+
+
+def _count(name: str, value: Any, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < 2**62:
+        raise MessageError(f"{name} is {value!r:.60}, which is no whole number of at least {least}")
+    return value
+
+
+def _texts(name: str, value: Any) -> None:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise MessageError(f"{name} is no list of names")

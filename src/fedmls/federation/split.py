@@ -1,0 +1,155 @@
+"""Cutting a file into the parts of a federation, for a trial: a data file and a configuration for each node."""
+
+import gzip
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.checks import unknown
+from fedmls.federation.data import (
+    NodeConfig,
+    Refused,
+    Rows,
+    column_sums,
+    label_texts,
+    prepared,
+    read_frame_rows,
+    read_rows,
+    read_svmlight,
+    reader,
+)
+from fedmls.federation.job import toml
+from fedmls.partition import by_column, dirichlet, iid, kmeans
+
+
+def split(
+    file: str | Path,
+    out: str | Path,
+    *,
+    by: str = "kmeans",
+    clients: int = 10,
+    label: str | None = None,
+    ignore: Sequence[str] = (),
+    alpha: float = 0.5,
+    seed: int = 0,
+) -> dict[Path, int]:
+    """Cut a file into parts, and write each with its node's configuration.
+
+    by: "kmeans", "iid" or "dirichlet" (:mod:`fedmls.partition`), or a column, whose values are the clients.
+    label: the label column; the last one unless given.  ignore: columns that nodes are not to use.
+    Returns the configurations with their numbers of rows. Rows stay as they are written in the file.
+    """
+    file, out = Path(file), Path(out)
+    if not file.exists():
+        raise ValueError(f"{file} is not there")
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} is not empty; name another folder")
+    table = table_of(file, label)
+    if by in PARTITIONS:
+        config = NodeConfig(name="all", data=file, state=out, label=table.label, ignore=tuple(ignore), min_rows=1)
+        try:
+            of_row = PARTITIONS[by](read_rows(config), clients, alpha, seed)
+        except Refused as error:
+            raise ValueError(f"{file}: {error}") from None
+    else:
+        of_row = by_column(table.column(by))
+        ignore = (*ignore, by)
+    out.mkdir(parents=True, exist_ok=True)
+    written = {}
+    for i in range(int(of_row.max()) + 1):
+        rows, name = np.flatnonzero(of_row == i), f"site-{i + 1}"
+        about: dict[str, Any] = {"name": name, "data": name + table.suffix, "state": f"state/{name}"}
+        about |= {"label": table.label, "columns": table.columns, "ignore": list(ignore) or None}
+        table.write(out / f"{name}{table.suffix}", rows)
+        text = toml({key: value for key, value in about.items() if value is not None})
+        (out / f"{name}.toml").write_text(text, encoding="utf-8")
+        written[out / f"{name}.toml"] = len(rows)
+    return written
+
+
+PARTITIONS: dict[str, Callable[[Rows, int, float, int], Any]] = {
+    "kmeans": lambda rows, clients, alpha, seed: kmeans(_filled(rows), clients, seed),
+    "iid": lambda rows, clients, alpha, seed: iid(rows.X.shape[0], clients, seed),
+    "dirichlet": lambda rows, clients, alpha, seed: dirichlet(label_texts(rows.y), clients, alpha, seed),
+}
+
+
+def _filled(rows: Rows) -> Any:
+    counts, sums, _ = column_sums(rows, least=1)
+    return prepared(rows, list(rows.columns), sums / np.maximum(counts, 1), None)
+
+
+class Table(NamedTuple):
+    """A file that can be cut by rows: its label column, and for svmlight how many columns it has."""
+
+    suffix: str
+    label: str | None
+    columns: int | None
+    column: Callable[[str], Any]
+    write: Callable[[Path, Any], None]
+
+
+def table_of(file: Path, label: str | None) -> Table:
+    read = reader(file)
+    if read is read_frame_rows:
+        return _frame_table(file, label)
+    return _svmlight_table(file) if read is read_svmlight else _npz_table(file, label)
+
+
+def _frame_table(file: Path, label: str | None) -> Table:
+    import pandas as pd
+
+    parquet = file.suffix.lower() == ".parquet"
+    # CSV as text: what is written is what was read, to the letter
+    frame = pd.read_parquet(file) if parquet else pd.read_csv(file, dtype=str, keep_default_na=False)
+    names = [str(name) for name in frame.columns]
+    if label is not None and label not in names:
+        raise ValueError(unknown("column", label, names))
+
+    def column(name: str) -> Any:
+        if name not in names:
+            raise ValueError(unknown("way to cut, or column,", name, (*PARTITIONS, *names)))
+        return frame[name].to_numpy()
+
+    def write(part: Path, rows: Any) -> None:
+        if parquet:
+            frame.iloc[rows].to_parquet(part, index=False)
+        else:
+            frame.iloc[rows].to_csv(part, index=False)
+
+    return Table(".parquet" if parquet else ".csv", label or names[-1], None, column, write)
+
+
+def _svmlight_table(file: Path) -> Table:
+    text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    lines = [line for line in text.decode().splitlines() if line.split("#")[0].strip()]
+    columns = read_rows(NodeConfig(name="all", data=file, state=file.parent, min_rows=1)).X.shape[1]
+
+    def write(part: Path, rows: Any) -> None:
+        part.write_text("".join(lines[j] + "\n" for j in rows))
+
+    def column(name: str) -> Any:
+        raise ValueError(unknown("way to cut", name, PARTITIONS))
+
+    return Table(".svm", None, columns, column, write)
+
+
+def _npz_table(file: Path, label: str | None) -> Table:
+    with np.load(file, allow_pickle=False) as saved:
+        arrays = dict(saved)
+    label = label or "y"
+    if label not in arrays:
+        raise ValueError(unknown("array", label, arrays))
+
+    def write(part: Path, rows: Any) -> None:
+        kept = {name: array[rows] for name, array in arrays.items() if name in ("X", label)}
+        np.savez(part, **kept, **{name: array for name, array in arrays.items() if name == "columns"})
+
+    def column(name: str) -> Any:
+        if name not in arrays or len(arrays[name]) != len(arrays[label]):
+            raise ValueError(unknown("way to cut, or array,", name, (*PARTITIONS, *arrays)))
+        return arrays[name]
+
+    return Table(".npz", label, None, column, write)

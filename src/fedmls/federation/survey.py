@@ -1,0 +1,148 @@
+"""What the server makes of the exchange before round 1: who is client number i, and the columns, labels, means and
+scales that all have in common. A node that does not fit is refused by name, with the difference.
+"""
+
+import re
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.federation.data import sorted_classes
+from fedmls.federation.job import Job
+from fedmls.problem import check_weights
+from fedmls.types import Array
+
+
+class Survey(NamedTuple):
+    """The problem as the server knows it: all but the rows. It stands in for a Problem where rows are not needed."""
+
+    nodes: list[str]
+    rows: Any  # of each node
+    weights: Array
+    columns: list[str]
+    classes: list[str] | None
+    means: Array
+    scales: Array | None
+    l2: float
+    l1: float
+    intercept: bool
+    reports_objective: bool
+
+    @property
+    def n(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def penalised(self) -> int:
+        return len(self.columns)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.columns) + self.intercept
+
+
+def natural(name: str) -> list[Any]:
+    """For sorting: site-2 before site-10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
+
+
+def agree(job: Job, replies: dict[str, dict[str, Any]]) -> Survey:
+    """The survey of these nodes, or a ValueError that names the node that does not fit."""
+    nodes = sorted(replies, key=natural)
+    found = [replies[node] for node in nodes]
+    columns = _agreed_columns(nodes, found)
+    classes = _agreed_classes(nodes, found) if job.get_loss().is_classification else None
+    means, scales = _means_and_scales(job, columns, found)
+    rows = np.array([one["rows"] for one in found])
+    silent = [node for node, one in zip(nodes, found, strict=True) if not one["reports_objective"]]
+    _check_objective(job, silent)
+    return Survey(
+        nodes,
+        rows,
+        _weights(job, nodes, rows),
+        columns,
+        classes,
+        means,
+        scales,
+        job.l2,
+        job.l1,
+        job.intercept,
+        job.report_objective and not silent,
+    )
+
+
+def _agreed_columns(nodes: list[str], found: list[dict[str, Any]]) -> list[str]:
+    """The columns that most nodes have, in the order of the first of them."""
+    sets = [frozenset(one["columns"]) for one in found]
+    common = Counter(sets).most_common(1)[0][0]
+    wrong = []
+    for node, own in zip(nodes, sets, strict=True):
+        lacks, more = sorted(common - own), sorted(own - common)
+        if lacks or more:
+            parts = [f"lacks {_some(lacks)}"] * bool(lacks) + [f"has {_some(more)}"] * bool(more)
+            wrong.append(f"node {node} {' and '.join(parts)}")
+    if wrong:
+        raise _differ("columns", wrong, common)
+    return list(found[sets.index(common)]["columns"])
+
+
+def _agreed_classes(nodes: list[str], found: list[dict[str, Any]]) -> list[str]:
+    """The two labels; a node may have one of them only."""
+    both = Counter(frozenset(one["classes"]) for one in found if len(one["classes"]) == 2).most_common(1)
+    common = both[0][0] if both else frozenset[str]().union(*(one["classes"] for one in found))
+    wrong = [
+        f"node {node} has {_some(sorted({*one['classes']} - common))}"
+        for node, one in zip(nodes, found, strict=True)
+        if not {*one["classes"]} <= common
+    ]
+    if wrong:
+        raise _differ("labels", wrong, common)
+    if len(common) != 2:
+        raise ValueError(f"the nodes' labels are {_some(sorted(common))}; the loss takes two")
+    return sorted_classes(sorted(common))
+
+
+def _means_and_scales(job: Job, columns: list[str], found: list[dict[str, Any]]) -> tuple[Array, Array | None]:
+    """Over the rows of all nodes, from their sums (Chan, Golub, LeVeque 1983 for the squares)."""
+    if not (job.impute or job.standardise):
+        return np.zeros(len(columns)), None
+    orders = [[one["columns"].index(column) for column in columns] for one in found]
+    counts, sums = (
+        np.array([one[name][order] for one, order in zip(found, orders, strict=True)]) for name in ("counts", "sums")
+    )
+    total = counts.sum(axis=0)
+    if (total == 0).any():
+        raise ValueError(f"no node has a value in column {columns[int(np.argmin(total))]!r}; leave it out with ignore")
+    means = sums.sum(axis=0) / total
+    if not job.standardise:
+        return means, None
+    squares = np.array([one["squares"][order] for one, order in zip(found, orders, strict=True)])
+    own_means = sums / np.maximum(counts, 1)
+    scales = np.sqrt((squares + counts * (own_means - means) ** 2).sum(axis=0) / total)
+    return means, np.where(scales > 0, scales, 1.0)
+
+
+def _weights(job: Job, nodes: list[str], rows: Any) -> Array:
+    if not isinstance(job.weights, dict):
+        return check_weights(None if job.weights == "equal" else job.weights, rows)
+    if sorted(job.weights) != sorted(nodes):
+        raise ValueError(f"weights names {_some(sorted(job.weights))}, but the nodes are {_some(nodes)}")
+    return check_weights([job.weights[node] for node in nodes], rows)
+
+
+def _check_objective(job: Job, silent: list[str]) -> None:
+    """Whether what the run needs the objective for can be had."""
+    best = getattr(job.algorithm, "output", None) == "best"
+    if (silent or not job.report_objective) and (best or job.until is not None):
+        why = f"node {silent[0]} does not tell it (report_objective)" if silent else "report_objective is false"
+        raise ValueError(f"{'output = best' if best else 'until'} needs the objective, but {why}")
+
+
+def _differ(what: str, wrong: list[str], common: frozenset[str]) -> ValueError:
+    return ValueError(f"the nodes have different {what}: {'; '.join(wrong)}; the others have {_some(sorted(common))}")
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:5])
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
