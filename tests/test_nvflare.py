@@ -1,0 +1,250 @@
+"""NVFlare for real: a server and three nodes as processes of this machine, mutual TLS, kills."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedmls
+from fedmls.federation import Job, Stopped
+from fedmls.federation.processes import marked
+from tests.federations import parts
+from tests.problems import svm
+
+pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmls[nvflare]'")
+psutil = pytest.importorskip("psutil")  # one of NVFlare's own
+
+from fedmls.federation.nvflare import SERVER, Deployment, provision  # noqa: E402
+from fedmls.federation.nvflare import write_job as write_nvflare_job  # noqa: E402
+
+pytestmark = pytest.mark.deployed
+BATCH, SEED = 0.5, 3
+PROBLEM = svm(n=3, m=120, columns=9)
+DEPLOY = """
+import sys
+from pathlib import Path
+from fedmls.federation.nvflare import Deployment
+folder, job, *nodes = map(Path, sys.argv[1:])
+with Deployment(folder, {node.stem: node for node in nodes}) as deployment:
+    deployment.run(job)
+"""
+
+
+def node_files(folder):
+    files = {}
+    for config in parts(PROBLEM, folder):
+        files[config.name] = folder / f"{config.name}.toml"
+        files[config.name].write_text(
+            f"name = {json.dumps(config.name)}\ndata = {json.dumps(str(config.data))}\n"
+            f'label = "y"\nstate = {json.dumps(str(config.state))}\n'
+        )
+    return files
+
+
+def write_job(folder, algorithm, rounds, **options):
+    Job(algorithm=algorithm, rounds=rounds, batch=BATCH, seed=SEED, impute=False, **options).write(folder)
+    return folder
+
+
+def check_model(job, algorithm, rounds):
+    """The model and the objectives are those of a simulation."""
+    import pandas as pd
+
+    run = fedmls.simulate(algorithm, PROBLEM, rounds=rounds, batch=BATCH, seed=SEED, optimum=None)
+    with np.load(job / "model.npz") as model:
+        np.testing.assert_allclose(model["x"], run.x, rtol=0, atol=1e-12)
+    history = pd.read_parquet(job / "history.parquet")
+    np.testing.assert_allclose(history["objective"], run.history["objective"], rtol=1e-12)
+
+
+def exchanges(job):
+    """The numbers of the exchanges in the events."""
+    if not (job / "events.jsonl").exists():
+        return []
+    events = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
+    return [event["exchanges"] for event in events if "kind" in event]
+
+
+def wait_until(condition, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nvflare")
+    with Deployment(folder / "deployment", node_files(folder / "nodes")) as running:
+        yield running
+    assert not marked(f"{folder}")
+    assert sorted(entry.name for entry in (folder / "deployment").iterdir()) == ["lock", "logs"]
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", running.port))
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [fedmls.FedMLSE(lam0=1.0), fedmls.Scaffold(eta0=0.01)],  # FedMLS: among the faults below
+    ids=lambda algorithm: algorithm.name,
+)
+def test_the_model_is_that_of_the_simulation(deployment, tmp_path, algorithm):
+    job = write_job(tmp_path / "job", algorithm, rounds=30)
+    deployment.run(job)
+    check_model(job, algorithm, rounds=30)
+
+
+def test_a_job_that_fails_says_why(deployment, tmp_path):
+    job = write_job(tmp_path / "job", fedmls.FedMLS(), 5, nodes=["site-1", "nobody"], on_missing="stop")
+    with pytest.raises(Stopped, match="node nobody does not answer: it is not in this job"):
+        deployment.run(job)
+
+
+def test_everything_listens_on_loopback_only(deployment):
+    listening = [
+        connection.laddr.ip
+        for process in marked(str(deployment.folder))
+        for connection in psutil.Process(process).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) >= 4  # the server's, its internal one, and one for each node's own processes
+    assert set(listening) <= {"127.0.0.1", "::1"}
+
+
+def spoken_to(deployment, kit):
+    """The server's answer to a request over TLS, with the certificate of a kit or without one."""
+    trust = ssl.create_default_context(cafile=deployment.kits["site-1"] / "startup" / "rootCA.pem")
+    trust.maximum_version = ssl.TLSVersion.TLSv1_2  # where a refused certificate ends the handshake on both sides
+    if kit is not None:
+        trust.load_cert_chain(kit / "startup" / "client.crt", kit / "startup" / "client.key")
+    with (
+        socket.create_connection(("127.0.0.1", deployment.port), timeout=10) as plain,
+        trust.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        secure.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return secure.recv(100)
+
+
+def test_a_connection_takes_a_certificate_of_the_federation(deployment, tmp_path):
+    foreign = provision(tmp_path, "localhost", ["site-1"], deployment.port, tmp_path)
+    assert spoken_to(deployment, deployment.kits["site-1"]).startswith(b"HTTP/1.1 ")
+    for kit in (None, foreign["site-1"]):
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            spoken_to(deployment, kit)
+
+
+def test_strangers_are_not_let_in(deployment, tmp_path):
+    """Neither a kit of another federation, nor a node under a name that its certificate does not prove."""
+    foreign = provision(tmp_path / "foreign", "localhost", ["foreigner"], deployment.port, tmp_path)["foreigner"]
+    stolen = shutil.copytree(deployment.kits["site-1"], tmp_path / "stolen")
+    strangers = {"foreigner": foreign, "impostor": stolen}
+    deployment.kits |= strangers
+    deployment.nodes |= dict.fromkeys(strangers, deployment.nodes["site-1"])
+    try:
+        for name in strangers:
+            deployment._start(name)
+        processes = deployment.processes
+        wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in processes.log("foreigner").read_text())
+        refusal = "authenticated as 'site-1' but claimed endpoint 'impostor'"
+        wait_until(lambda: refusal in processes.log(SERVER).read_text())
+        assert deployment.console.ask("connected").keys() == {"site-1", "site-2", "site-3"}
+    finally:
+        for name in strangers:
+            deployment.kill(name)
+            for entries in (deployment.kits, deployment.nodes, deployment.since, deployment.processes.started):
+                entries.pop(name, None)
+
+
+def test_a_job_that_brings_code_is_refused(deployment):
+    job = deployment.console.kit / "transfer" / "code"
+    write_nvflare_job(job, deployment.folder, deployment.nodes)
+    (job / "app" / "custom").mkdir()
+    (job / "app" / "custom" / "code.py").write_text("")
+    number, ended = deployment.console.ask("submit", str(job)), []
+
+    def has_ended():
+        ended[:] = [deployment.console.ask("status", number)]
+        return ended[0].startswith("FINISHED")
+
+    wait_until(has_ended)
+    assert ended == ["FINISHED:FAILED_TO_RUN"]
+    assert not (deployment.folder / "nvflare.json").exists()
+
+
+def test_a_killed_node_is_started_again(deployment, tmp_path):
+    algorithm, failures = fedmls.FedMLS(lam0=1.0), []
+    job = write_job(tmp_path / "job", algorithm, rounds=100)
+
+    def run():
+        try:
+            deployment.run(job)
+        except Exception as error:
+            failures.append(error)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    wait_until(lambda: len(exchanges(job)) > 30)
+    killed = deployment.processes.started["site-2"]
+    deployment.kill("site-2")
+    runner.join()
+    assert not failures
+    assert killed.returncode == -signal.SIGKILL
+    assert deployment.processes.started["site-2"].pid != killed.pid
+    assert exchanges(job) == list(range(1, 104))  # survey, begin, 100 rounds, close: none is done twice
+    check_model(job, algorithm, rounds=100)
+
+
+def started(folder, job, nodes):
+    """A deployment in a process of its own."""
+    return subprocess.Popen([sys.executable, "-c", DEPLOY, folder, job, *nodes.values()])
+
+
+def test_after_a_power_failure_a_new_deployment_goes_on(tmp_path):
+    algorithm, nodes, folder = fedmls.FedMLS(lam0=1.0), node_files(tmp_path / "nodes"), tmp_path / "deployment"
+    job = write_job(tmp_path / "job", algorithm, rounds=100)
+    first = started(folder, job, nodes)
+    wait_until(lambda: len(exchanges(job)) > 30)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    wait_until(lambda: not marked(str(folder)))  # its processes do not outlive it
+    done = len(exchanges(job))
+    assert 30 < done < 100
+    with Deployment(folder, nodes) as deployment:
+        deployment.run(job)
+    numbers = exchanges(job)
+    assert numbers == sorted(set(numbers))  # none is done twice
+    assert len(set(range(1, 104)) - set(numbers)) <= 1  # one may have been done and not yet told when the power went
+    check_model(job, algorithm, rounds=100)
+
+
+def test_ctrl_c_takes_everything_down(tmp_path):
+    nodes, folder = node_files(tmp_path / "nodes"), tmp_path / "deployment"
+    process = started(folder, write_job(tmp_path / "job", fedmls.FedMLS(), 10), nodes)
+    wait_until(lambda: len(marked(str(folder))) == 5)  # the server, three nodes, the console
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == -signal.SIGINT
+    assert not marked(str(folder))
+    assert not (folder / "nvflare").exists()
+
+
+def test_names_and_files_are_checked(tmp_path):
+    with pytest.raises(ValueError, match="'server' is no name for a node"):
+        Deployment(tmp_path, {"server": Path(__file__)})
+    with pytest.raises(ValueError, match="has no configuration file"):
+        Deployment(tmp_path, {"site-1": tmp_path / "missing.toml"})
+
+
+def test_one_deployment_at_a_time_in_a_folder(deployment):
+    with pytest.raises(ValueError, match="in use by another deployment"):
+        Deployment(deployment.folder, deployment.nodes).__enter__()
+    assert deployment.console.ask("connected")  # and the first is still there
