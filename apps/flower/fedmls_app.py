@@ -1,0 +1,4 @@
+from fedmls.federation.flower import client_app, server_app
+
+server = server_app()
+client = client_app()
