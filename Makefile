@@ -1,6 +1,7 @@
 # make reproduce   the paper's experiment        make test   the tests
 # make setup       only install into .venv       make lint   style and types
 # make bench       measure the speed             make lock   new versions into requirements.lock (needs uv)
+# make test-federation   real federations on this machine, over NVFlare and Flower: minutes
 
 PYTHON ?= python3
 VENV   := .venv
@@ -8,13 +9,16 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: reproduce test setup lint bench lock clean
+.PHONY: reproduce test test-federation setup lint bench lock clean
 
 reproduce: $(READY)
 	$(BIN)/fedmls reproduce
 
 test: $(READY)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto -m "not deployed"
+
+test-federation: $(READY)
+	$(BIN)/pytest -m deployed
 
 setup: $(READY)
 

@@ -80,14 +80,30 @@ def test_the_one_who_asks_is_not_among_the_marked(processes):
     assert MARK not in os.environ
 
 
-def test_sigterm_leaves_the_way_ctrl_c_does():
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize(
+    ("kind", "leaves"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit), (signal.SIGHUP, SystemExit)]
+)
+def test_signals_leave_once(kind, leaves):
+    """The second one, of any kind, does not break off what the first one began."""
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(each) for each in kinds]
     restore = exit_on_signals()
-    with pytest.raises(SystemExit) as left:
-        signal.raise_signal(signal.SIGTERM)
-    assert left.value.code == 128 + signal.SIGTERM
+    with pytest.raises(leaves) as left:
+        signal.raise_signal(kind)
+    if leaves is SystemExit:
+        assert left.value.code == 128 + kind
+    for each in kinds:
+        signal.raise_signal(each)
     restore()
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert [signal.getsignal(each) for each in kinds] == before
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    restore = exit_on_signals()
+    signal.raise_signal(signal.SIGHUP)
+    restore()
+    assert signal.signal(signal.SIGHUP, before) == signal.SIG_IGN
 
 
 def test_a_free_port_is_free():

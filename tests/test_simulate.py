@@ -69,6 +69,24 @@ def test_every_and_metrics():
     assert history["norm"].iloc[-1] > 0
 
 
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_run_stops_at_its_target(paired, tmp_path):
+    """The rows are those of a run without a target, up to the exchange that met it; a checkpoint knows that it did."""
+    algorithm, file = fedmls.FedMLS(paired=paired, output="best"), tmp_path / "run.npz"
+    whole = fedmls.simulate(algorithm, svm(), rounds=60).history
+    target = whole["relative_gap"].iloc[40]
+    met = whole.loc[whole["relative_gap"] <= target, "round"].iloc[0]
+    run = fedmls.simulate(algorithm, svm(), rounds=60, target=target, checkpoint=file)
+    assert len(run.history) == met + (paired and met % 2)
+    counted = COLUMNS[: COLUMNS.index("relative_gap") + 1]
+    assert run.history[counted].equals(whole[counted].iloc[: len(run.history)])
+    again = fedmls.simulate(algorithm, svm(), rounds=60, target=target, checkpoint=file)
+    assert again.history.equals(run.history)
+    assert np.array_equal(again.x, run.x)
+    further = fedmls.simulate(algorithm, svm(), rounds=60, checkpoint=file)
+    assert further.history[counted].equals(whole[counted])
+
+
 @pytest.mark.parametrize("name", fedmls.ALGORITHMS)
 def test_a_resumed_run_ends_in_the_same_bits(name, tmp_path):
     algorithm, problem = fedmls.make(name, **SMALL_STEPS[name]), lad()

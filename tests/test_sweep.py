@@ -95,6 +95,14 @@ def test_a_store_tells_starts_and_optima_apart(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
+def test_a_store_tells_targets_apart(tmp_path):
+    for target in (None, 0.3, 0.3, 0.1):
+        runs = fedmls.sweep(GRID, svm(), rounds=10, store=tmp_path, backend="threads", target=target)
+        for run in runs:
+            assert np.array_equal(run.x, fedmls.simulate(run.algorithm, svm(), rounds=10, target=target).x)
+    assert len(list(tmp_path.iterdir())) == 3 * len(GRID)
+
+
 def test_the_optimum_is_solved_once_for_each_problem(monkeypatch):
     solved = []
     solve = programs.solve
@@ -175,6 +183,8 @@ def test_ctrl_c_keeps_finished_runs(backend, jobs, tmp_path):
         ({"algorithms": GRID[0]}, "algorithms is FedMLS(lam0=0.1"),
         ({"algorithms": [fedmls.FedMLS]}, "<class 'fedmls.algorithms.fedmls.FedMLS'> is no algorithm; give an object"),
         ({"problem": [svm()]}, "list is no problem; give one, or a function of the seed"),
+        ({"target": 0.0}, "target is 0.0; it must be a positive number"),
+        ({"target": 0.1, "optimum": None}, "target is 0.1, but there is no optimum to measure the gap by"),
         ({"metrics": {"gap": len}}, "metrics holds 'gap', which is a column already"),
     ],
 )

@@ -1,10 +1,12 @@
 """``lam0="auto"``: a step size without a grid, for FedMLS, FedMLS-E and FedMLS-D.
 
 The bounds of all three are smallest for μ in proportion to D0/S, the distance from the start to the minimiser over the
-length of the clients' subgradients (for FedMLS-D: of their multipliers). Neither is known, but both show in the run:
-μ = c ‖x̄ - x0‖/S is set anew after rounds 4, 6, 10, 16, 24, ..., each half as far again as the one before, so that the
-last third of any run has one μ. Before that stands a guess: a client's f_i(x0)/‖g_i(x0)‖², Polyak's step with f_i* =
-0, times a constant. Clients send two numbers beside their vector, and the server needs only their means.
+rms length of the clients' subgradients. Neither is known, but both show in the run: μ = c ‖x̄ - x0‖/S is set anew after
+rounds 4, 6, 10, 16, 24, ..., each half as far again as the one before, so that the last third of any run has one μ.
+The first step is a guess, f(x0)/‖g(x0)‖² (Polyak's, with f* = 0) times a constant. FedMLS and FedMLS-E spend an
+exchange to learn it from all clients; in FedMLS-D's first round each client goes by its own, since its proximal step
+leads no farther than the client's own minimum. Clients send two numbers beside their vector; the server needs only
+their means.
 
 The constants were chosen on ten problems that are not in the benchmark suite (docs/benchmarks.md).
 """
@@ -29,17 +31,26 @@ def check_lam0(lam0: "float | str", lam: object = None) -> None:
         raise ValueError(f"lam0 is 'auto', but lam is {lam!r}; leave one of them out")
 
 
-def own_guess(x0: Array, local: Local) -> Array:
-    """f_i(x0)/‖g_i(x0)‖² for each client; 0 where there is nothing to gain."""
+def at_start(x0: Array, local: Local) -> Array:
+    """What each client sees where it starts: ‖g_i(x0)‖² and f_i(x0)."""
     x = x0 + 0 * local.weight  # one row per client, where there are several
-    g = local.subgradient(x)
-    return _ratio(np.asarray(local.value(x))[..., None], _square(g))
+    return np.concatenate([_square(local.subgradient(x)), np.asarray(local.value(x))[..., None]], axis=-1)
 
 
-def numbers(guess: Any, subgradient: Array, times: Any = 1.0) -> Array:
-    """What each client sends: its guess, and the squared length of its subgradient, given ``times`` a number."""
+def guess(numbers: Array) -> Array:
+    """f/‖g‖² from these, of one client, of each or in the mean; 0 where there is nothing to gain."""
+    return _ratio(numbers[..., 1:], numbers[..., :1])
+
+
+def own_guess(x0: Array, local: Local) -> Array:
+    """The same, of each client."""
+    return guess(at_start(x0, local))
+
+
+def length(subgradient: Array, times: Any = 1.0) -> Array:
+    """What each client sends later: the squared length of its subgradient, given ``times`` a number, and 0."""
     square = _ratio(_square(subgradient), np.asarray(times) ** 2)
-    return np.concatenate([np.broadcast_to(guess, square.shape), square], axis=-1)
+    return np.concatenate([square, 0 * square], axis=-1)
 
 
 def no_numbers(like: Array) -> Array:

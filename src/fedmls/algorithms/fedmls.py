@@ -27,14 +27,14 @@ from fedmls.schedules import (
     prox_steps,
     schedule,
 )
-from fedmls.tuning import check_lam0, distance_over, due, no_numbers, numbers, own_guess
+from fedmls.tuning import at_start, check_lam0, distance_over, due, guess, length, no_numbers
 from fedmls.types import Array, Local, Traits
 
 if TYPE_CHECKING:
     from fedmls.theory import Plan
 
 
-GUESS, FACTOR = 50.0, 4.0  # see fedmls.tuning
+AUTO = 50.0, 4.0  # see fedmls.tuning
 
 
 class Server(NamedTuple):
@@ -57,12 +57,12 @@ class Client(NamedTuple):
 
 class Down(NamedTuple):
     y: Array
-    mu1: float  # λ_0/n; 0: by the client's own guess
+    mu1: float  # λ_0/n; 0 while it is to be chosen
 
 
 class Up(NamedTuple):
     y: Array
-    numbers: Array  # with "auto": μ_1 as guessed, the squared length of a subgradient
+    numbers: Array  # with "auto", see fedmls.tuning
 
 
 OUTPUTS = ("average", "last", "best")
@@ -83,14 +83,19 @@ def first_mu(lam0: float | str, n: int) -> float:
     return 0.0 if isinstance(lam0, str) else lam0 / n
 
 
-def chosen_mu(factor: float, k: int, mu1: float, square: float, up: Any, z: Array, x0: Array) -> tuple[float, float]:
-    """λ_0 = "auto": μ_1 and Ĝ² after round k. Clients' guesses serve rounds 1 and 2, their mean up to round 4."""
+def chosen_mu(
+    k: int, mu1: float, square: float, up: Any, z: Array, x0: Array, times: tuple[float, float], asked: int
+) -> tuple[float, float]:
+    """λ_0 = "auto": μ_1 and Ĝ² after round k. In the first ``asked`` rounds clients stand still and tell what they see.
+
+    times: the constants of the first guess and of ‖z - x0‖/Ĝ.
+    """
     if not up.numbers.size:
         return mu1, square
-    guess, square = float(up.numbers[0]), max(square, float(up.numbers[1]))
+    square = max(square, float(up.numbers[0]))
     if mu1 == 0:
-        return guess if k % 2 == 0 else mu1, square
-    new = factor * distance_over(square, z, x0) if due(k) else 0.0
+        return times[0] * float(guess(up.numbers)[0]) if k >= asked else mu1, square
+    new = times[1] * distance_over(square, z, x0) if due(k) else 0.0
     return new or mu1, square
 
 
@@ -147,8 +152,7 @@ class FedMLS:
         return server._replace(y=self._average(k, server)[1]), Down(server.y, server.mu1)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        mu1 = down.mu1 or GUESS * own_guess(down.y, local)
-        mu = mu1 / k if self.lam is None else schedule(self.lam, 1.0, -1)(k) / local.n
+        mu = down.mu1 / k if self.lam is None else schedule(self.lam, 1.0, -1)(k) / local.n
         T, own_T = client_steps(self.T, self.T0, k, local)
         x, z = client
         y = (1 - gamma(k)) * x + gamma(k) * z
@@ -165,7 +169,9 @@ class FedMLS:
         )
         local.keep_cut(gamma(k))
         x = (1 - gamma(k)) * x + gamma(k) * u_tilde
-        sent = numbers(mu1, v - u_tilde, mu * k / 4) if isinstance(self.lam0, str) else no_numbers(x)
+        sent = no_numbers(x)
+        if isinstance(self.lam0, str):
+            sent = length(v - u_tilde, mu * k / 4) if down.mu1 else at_start(down.y, local)
         return Client(x, z), Up((1 - gamma(k + 1)) * x + gamma(k + 1) * z, sent)
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
@@ -173,7 +179,8 @@ class FedMLS:
         z = server.z - (k + 1) / 4 * (y - up.y)
         if self.radius is not None:
             z = z * (self.radius / max(float(z @ z) ** 0.5, self.radius))
-        return Server(x, y, z, server.x0, *chosen_mu(FACTOR, k, server.mu1, server.square, up, z, server.x0))
+        mu1, square = chosen_mu(k, server.mu1, server.square, up, z, server.x0, AUTO, asked=2)
+        return Server(x, y, z, server.x0, mu1, square)
 
     def model(self, server: Server) -> Array | tuple[Array, ...]:
         return choose(self.output, server.x, server.z)

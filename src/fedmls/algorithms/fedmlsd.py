@@ -28,10 +28,10 @@ import numpy as np
 from fedmls.algorithms.fedmls import OUTPUTS, choose, first_mu
 from fedmls.checks import hyperparameters, one_of, positive
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.tuning import check_lam0, distance_over, due, no_numbers, numbers, own_guess
+from fedmls.tuning import check_lam0, distance_over, due, length, no_numbers, own_guess
 from fedmls.types import Array, Local, Traits
 
-GUESS, FACTOR = 100.0, 0.3  # see fedmls.tuning
+AUTO = 100.0, 0.4  # see fedmls.tuning
 
 
 class Server(NamedTuple):
@@ -65,7 +65,7 @@ class Down(NamedTuple):
 
 class Up(NamedTuple):
     x: Array
-    numbers: Array  # with "auto": μ as guessed, ‖Y^i‖²
+    numbers: Array  # with "auto", see fedmls.tuning
 
 
 @hyperparameters
@@ -107,28 +107,22 @@ class FedMLSD:
         return server, Down(server.z, server.mu)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        z, guessing = down.z, down.mu == 0
-        mu = GUESS * own_guess(z, local) if guessing else down.mu + 0 * local.weight
-        alpha = self._alpha(down.mu)
+        z, guessing = down.z, down.mu == 0  # each client by its own guess, from which no multiplier is learned
+        mu = AUTO[0] * own_guess(z, local) if guessing else down.mu + 0 * local.weight
         Y = client.Y + (client.x - z) / client.mu
         x, p = local.ascend(z - mu * Y, mu, client.p, steps_in_round(schedule(self.T, self.T0, 1), k))
-        x = alpha * x + (1 - alpha) * z
-        sent = numbers(mu, Y) if isinstance(self.lam0, str) else no_numbers(x)
+        x = x if guessing else self.relaxation * x + (1 - self.relaxation) * z
+        sent = length(p) if isinstance(self.lam0, str) else no_numbers(x)
         return Client(x, Y, mu + math.inf if guessing else mu, p), Up(x, sent)
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
-        z, mu, alpha, averaged = up.x, server.mu, self._alpha(server.mu), server.averaged + 1
+        z, mu, averaged = up.x, server.mu, server.averaged + 1
+        alpha = self.relaxation if mu else 1.0
         x = (z - (1 - alpha) * server.z) / alpha
         average = server.average + (x - server.average) / averaged
         if isinstance(self.lam0, str) and (mu == 0 or due(k)):
-            guess, square = (float(number) for number in up.numbers)
-            new = guess if mu == 0 else FACTOR * distance_over(square, x, server.x0)
-            mu, averaged = new or mu, 0
+            mu, averaged = AUTO[1] * distance_over(float(up.numbers[0]), x, server.x0) or mu, 0
         return Server(z, x, average, averaged, server.x0, mu)
 
     def model(self, server: Server) -> Array | tuple[Array, ...]:
         return choose(self.output, server.average, server.x)
-
-    def _alpha(self, mu: float) -> float:
-        """No relaxation where clients go by their own guess: their μ differ."""
-        return self.relaxation if mu else 1.0

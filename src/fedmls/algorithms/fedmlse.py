@@ -26,10 +26,10 @@ from fedmls.schedules import (
     prox_steps,
     schedule,
 )
-from fedmls.tuning import check_lam0, no_numbers, numbers, own_guess
+from fedmls.tuning import at_start, check_lam0, length, no_numbers
 from fedmls.types import Array, Local, Traits
 
-GUESS, FACTOR = 10.0, 1.5  # see fedmls.tuning
+AUTO = 20.0, 1.5  # see fedmls.tuning
 
 
 class Server(NamedTuple):
@@ -52,13 +52,13 @@ class Client(NamedTuple):
 
 class Down(NamedTuple):
     y: Array
-    mu1: float  # λ_0/n; 0: by the client's own guess
+    mu1: float  # λ_0/n; 0 while it is to be chosen
 
 
 class Up(NamedTuple):
     y: Array
     x: Array  # only when the model is asked for
-    numbers: Array  # with "auto": μ_1 as guessed, the squared length of a subgradient
+    numbers: Array  # with "auto", see fedmls.tuning
 
 
 @hyperparameters
@@ -97,8 +97,7 @@ class FedMLSE:
         return server, Down(server.y, server.mu1)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        mu1 = down.mu1 or GUESS * own_guess(down.y, local)
-        mu = mu1 / k if self.lam is None else schedule(self.lam, 1.0, -1)(k) / local.n
+        mu = down.mu1 / k if self.lam is None else schedule(self.lam, 1.0, -1)(k) / local.n
         T, own_T = client_steps(self.T, self.T0, k, local)
         x, z = client
         y = (1 - gamma(k)) * x + gamma(k) * z
@@ -115,12 +114,14 @@ class FedMLSE:
         )
         local.keep_cut(gamma(k))
         x = (1 - gamma(k)) * x + gamma(k) * u_tilde
-        sent = numbers(mu1, v - u_tilde, mu * k / 2) if isinstance(self.lam0, str) else no_numbers(x)
+        sent = no_numbers(x)
+        if isinstance(self.lam0, str):
+            sent = length(v - u_tilde, mu * k / 2) if down.mu1 else at_start(down.y, local)
         return Client(x, z), Up((1 - gamma(k + 1)) * x + gamma(k + 1) * z, x, sent)
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
         z = (up.y - (1 - gamma(k + 1)) * up.x) / gamma(k + 1)
-        mu1, square = chosen_mu(FACTOR, k, server.mu1, server.square, up, z, server.x0)
+        mu1, square = chosen_mu(k, server.mu1, server.square, up, z, server.x0, AUTO, asked=1)
         return Server(up.y, up.x, z, server.x0, mu1, square)
 
     def model(self, server: Server) -> Array | tuple[Array, ...]:

@@ -1,4 +1,4 @@
-"""Data that comes with the package."""
+"""Data that comes with the package, and makers of problems (:mod:`fedmls.datasets.synthetic`)."""
 
 import csv
 from importlib import resources
@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fedmls.datasets.synthetic import chain, lad, svm
 from fedmls.types import Array
+
+__all__ = ["DATASETS", "breast_cancer_wisconsin", "chain", "impute_means", "lad", "svm"]
 
 BREAST_CANCER_COLUMNS = (
     "clump_thickness",

@@ -43,11 +43,16 @@ def write(folder: Path, runs: Sequence[Run], labels: Sequence[Sequence[str]], se
     history.to_parquet(folder / "history.parquet", index=False)
     summary = summarise(runs, labels)
     summary.to_csv(folder / "summary.csv", index=False)
-    (folder / "summary.md").write_text(markdown(summary), encoding="utf-8")
+    (folder / "summary.md").write_text(markdown(cells(summary)), encoding="utf-8")
+    write_setup(folder, setup)
+    return Results(folder, history, summary)
+
+
+def write_setup(folder: Path, setup: dict[str, Any]) -> None:
+    """setup.json: the parameters, and the versions of what computed."""
     versions = {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
     text = json.dumps({**setup, "versions": versions}, indent=2)
     (folder / "setup.json").write_text(text + "\n", encoding="utf-8")
-    return Results(folder, history, summary)
 
 
 def read(folder: Path) -> Results:
@@ -118,7 +123,8 @@ def _cell(row: Any, column: str) -> str:
     return str(value)
 
 
-def markdown(summary: pd.DataFrame) -> str:
-    header, *rows = cells(summary)
+def markdown(cells: list[list[str]]) -> str:
+    """Text cells, header first, as a Markdown table."""
+    header, *rows = cells
     lines = [header, ["---"] * len(header), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)

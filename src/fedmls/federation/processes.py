@@ -103,14 +103,25 @@ def free_port() -> int:
 
 
 def exit_on_signals() -> Callable[[], None]:
-    """From now on SIGTERM and SIGHUP leave the way Ctrl-C does; calling what is returned ends that."""
+    """From now on SIGTERM and SIGHUP leave the way Ctrl-C does, and the first of the three is the last that is heard:
+    another one must not break off the taking down. Calling what is returned ends that.
+    """
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
-    kinds = (signal.SIGTERM, signal.SIGHUP)
-    before = {kind: signal.signal(kind, lambda number, _: sys.exit(128 + number)) for kind in kinds}
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {kind: handler for kind in kinds if (handler := signal.getsignal(kind)) != signal.SIG_IGN}  # as by nohup
+
+    def leave(number: int, _: object) -> None:
+        for kind in before:
+            signal.signal(kind, signal.SIG_IGN)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
 
     def restore() -> None:
         for kind, handler in before.items():
             signal.signal(kind, handler)
 
+    for kind in before:
+        signal.signal(kind, leave)
     return restore

@@ -1,0 +1,201 @@
+"""The methods that are compared, and where each one's parameters are looked for on a given problem.
+
+All grids have the same number of points, spaced evenly on a logarithmic scale around the problem's own scale. Where a
+second parameter matters much, the points are shared between some of its values. To add a method: one line in METHODS.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.algorithms import (
+    ADMM,
+    DCS,
+    Bundle,
+    FedAvg,
+    FedMLS,
+    FedMLSD,
+    FedMLSE,
+    FedProx,
+    GradSkip,
+    Scaffnew,
+    Scaffold,
+    Subgradient,
+)
+from fedmls.problem import Problem
+from fedmls.schedules import Power
+from fedmls.types import Algorithm
+
+
+class Scale(NamedTuple):
+    """A problem's own units: its clients; D0/Ḡ, which step sizes and λ/n are counted in; and the largest |x*_j|."""
+
+    n: int
+    step: float
+    reach: float
+
+
+def scale(problem: Problem) -> Scale:
+    """Measured with the known optimum. Runs start at 0, so D0 = ‖x*‖. Ḡ is the rms length of the clients' subgradients
+    at 0 and at random points as far from x* as 0 is: bounds such as ``problem.lipschitz`` can be far too large.
+    """
+    x = problem.optimum.x
+    distance = float(np.linalg.norm(x))
+    rng = np.random.default_rng(0)
+    points = [0 * x] + [x + distance * rng.normal(size=len(x)) / len(x) ** 0.5 for _ in range(8)]
+    squares = [(problem.client_subgradients(np.tile(point, (problem.n, 1))) ** 2).sum(axis=1) for point in points]
+    return Scale(problem.n, distance / float(np.mean(squares @ problem.weights)) ** 0.5, float(abs(x).max()))
+
+
+Grid = Callable[[Scale, int], list[list[Algorithm]]]  # for so many points; each inner list has its window's ends
+
+
+def along(make: Callable[[Scale, float], Algorithm], low: float, high: float) -> Grid:
+    """``make`` at so many c from low to high."""
+
+    def grid(s: Scale, points: int) -> list[list[Algorithm]]:
+        middle = (low * high) ** 0.5
+        return [[make(s, float(c)) for c in (np.geomspace(low, high, points) if points > 1 else [middle])]]
+
+    return grid
+
+
+def shared(*grids: Grid) -> Grid:
+    """The points shared out evenly between several grids; the first get one more where they do not go up."""
+
+    def grid(s: Scale, points: int) -> list[list[Algorithm]]:
+        each = [len(part) for part in np.array_split(np.arange(points), len(grids))]
+        return [window for one, count in zip(grids, each, strict=True) if count for window in one(s, count)]
+
+    return grid
+
+
+def alone(make: Callable[[Scale], Algorithm]) -> Grid:
+    """Nothing is tuned: one point, whatever is allowed."""
+    return lambda s, points: [[make(s)]]
+
+
+def neat(value: float) -> float:
+    """Three digits, to be readable."""
+    return float(f"{value:.3g}")
+
+
+class Method(NamedTuple):
+    """A method in the comparison.
+
+    tuned: what its grid varies, c being the number that goes through the window.
+    ours: "grid" or "auto" for a method of this package, by how its λ0 is chosen; empty for the others. NAME-auto is
+    NAME with nothing to tune.
+    more: what it needs beyond averages of vectors and mini-batches; such methods read all rows and are listed apart.
+    rounds, dimension, clients: no run is longer, none is made in more coordinates or with more clients: its rounds get
+    ever more expensive.
+    """
+
+    title: str
+    tuned: str
+    grid: Grid
+    ours: str = ""
+    more: str = ""
+    rounds: int | None = None
+    dimension: int | None = None
+    clients: int | None = None
+
+
+# Of the two models the better one almost always, and no exchange is needed to find out.
+LAST: dict[str, Any] = {"output": "last"}
+ROOT = Power(10, 0.5)  # T_k = ⌈10√k⌉, where T_k = k has hardly begun
+
+
+def _lam0(make: Callable[..., Algorithm], low: float, high: float, **options: Any) -> Grid:
+    return along(lambda s, c: make(lam0=neat(c * s.n * s.step), **options), low, high)
+
+
+def _eta0(make: Callable[..., Algorithm], low: float, high: float, **options: Any) -> Grid:
+    return along(lambda s, c: make(eta0=neat(c * s.step), **options), low, high)
+
+
+def _fedprox(low: float, high: float, T: float) -> Grid:
+    return along(lambda s, c: FedProx(eta0=neat(c * s.step), rho=neat(10 * s.step), T=T), low, high)
+
+
+def _dcs(low: float, high: float, T: Power | None) -> Grid:
+    return along(lambda s, c: DCS(eta=neat(1 / (c * s.step)), T=T, **LAST), low, high)
+
+
+def _bundle(times: float) -> Grid:
+    return along(lambda s, c: Bundle(radius=neat(times * s.reach), level=neat(c)), 0.1, 0.95)
+
+
+METHODS: dict[str, Method] = {
+    "fedmlsd-auto": Method("FedMLS-D, auto", "nothing", alone(lambda s: FedMLSD()), ours="auto"),
+    "fedmlse-auto": Method("FedMLS-E, auto", "nothing", alone(lambda s: FedMLSE(lam0="auto", **LAST)), ours="auto"),
+    "fedmls-paired-auto": Method(
+        "FedMLS paired, auto", "nothing", alone(lambda s: FedMLS(lam0="auto", paired=True, **LAST)), ours="auto"
+    ),
+    "fedmlsd": Method("FedMLS-D", "λ0/n = c D0/Ḡ", _lam0(FedMLSD, 0.1, 20), ours="grid"),
+    "fedmls": Method(
+        "FedMLS",
+        "λ0/n = c D0/Ḡ; T_k = k or 10√k",
+        shared(_lam0(FedMLS, 0.05, 20, **LAST), _lam0(FedMLS, 0.05, 50, T=ROOT, **LAST)),
+        ours="grid",
+    ),
+    "fedmls-paired": Method(
+        "FedMLS paired",
+        "as FedMLS",
+        shared(_lam0(FedMLS, 0.05, 20, paired=True, **LAST), _lam0(FedMLS, 0.05, 50, T=ROOT, paired=True, **LAST)),
+        ours="grid",
+    ),
+    "fedmlse": Method(
+        "FedMLS-E",
+        "λ0/n = c D0/Ḡ; T_k = k or 10√k",
+        shared(_lam0(FedMLSE, 0.02, 10, **LAST), _lam0(FedMLSE, 0.03, 30, T=ROOT, **LAST)),
+        ours="grid",
+    ),
+    "fedavg": Method(
+        "FedAvg",
+        "η_k = c D0/(Ḡ√k); T = 10 or 30",
+        shared(_eta0(FedAvg, 0.01, 3, T=10), _eta0(FedAvg, 0.005, 2, T=30)),
+    ),
+    "fedprox": Method(
+        "FedProx",
+        "as FedAvg, with ρ = 10 D0/Ḡ",
+        shared(_fedprox(0.01, 3, 10), _fedprox(0.005, 2, 30)),
+    ),
+    "scaffold": Method(
+        "Scaffold",
+        "c D0/(Ḡ√n) over the round or over all local steps so far, with T_k = k, or over k^¾ with T_k = 10√k",
+        shared(
+            _eta0(Scaffold, 0.05, 5),
+            along(lambda s, c: Scaffold(eta=Power(neat(c * s.step / s.n**0.5), -0.75), T=ROOT), 0.01, 3),
+            _eta0(Scaffold, 0.5, 500, decay="step"),
+        ),
+    ),
+    "scaffnew": Method(
+        "Scaffnew",
+        "c D0/(Ḡ√t) with p_t = 1/√t or 0.1, or c D0/(Ḡ t^¾) with p_t = 1/√t",
+        shared(
+            _eta0(Scaffnew, 0.03, 10),
+            along(lambda s, c: Scaffnew(eta=Power(neat(c * s.step), -0.75)), 0.1, 60),
+            _eta0(Scaffnew, 0.03, 3, p=0.1),
+        ),
+    ),
+    "gradskip": Method(
+        "GradSkip",
+        "c D0/(Ḡ√t), p_t = 1/√t; q = 0.9 or 0.99 (a client that rests takes one subgradient over all rows)",
+        shared(_eta0(GradSkip, 0.03, 3, q=0.9), _eta0(GradSkip, 0.03, 3, q=0.99)),
+    ),
+    "dcs": Method("DCS", "1/η = c D0/Ḡ; T_k = k or 10√k", shared(_dcs(0.02, 5, None), _dcs(0.02, 5, ROOT))),
+    "subgradient": Method("Subgradient", "η_k = c D0/(Ḡ√k)", _eta0(Subgradient, 0.2, 10), more="all rows"),
+    "admm": Method(
+        "ADMM", "1/ρ = c D0/Ḡ", along(lambda s, c: ADMM(rho=neat(1 / (c * s.step))), 0.1, 60), more="exact prox steps"
+    ),
+    "bundle": Method(
+        "Bundle",
+        "level c; radius 1.5 or 5 times the farthest coordinate of the solution",
+        shared(_bundle(1.5), _bundle(5)),
+        more="every client's upload, all rows",
+        rounds=50,
+        dimension=70,
+    ),
+}

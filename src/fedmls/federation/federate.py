@@ -1,0 +1,228 @@
+"""``fedmls federate``: a whole federation on this machine, and what came of it beside the simulation."""
+
+import json
+import math
+import shlex
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from fedmls.federation.folder import CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP
+from fedmls.federation.job import Job
+from fedmls.federation.post import Stopped
+from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, events, parsed, simulation
+from fedmls.simulate import simulate
+
+Say = Callable[[str], None]
+LOOK_SECONDS = 0.1  # between two looks at the events
+ROUNDING = 1e-9  # a larger difference to the simulation is none of rounding
+
+
+class Times(NamedTuple):
+    """Seconds."""
+
+    start: float  # of the server and the nodes
+    first: float  # from the job's submission to the end of its first exchange
+    others: float  # all other exchanges
+    median: float  # of one with rounds
+    end: float  # to take everything down
+
+
+class Outcome(NamedTuple):
+    trial: Trial
+    times: Times
+    last: dict[str, float]  # row of the history
+    epsilon: float | None
+    difference: float | str  # to the simulation: the largest of a coordinate, or why there is none
+    notes: list[str]
+
+
+def run(trial: Trial, say: Say) -> Outcome:
+    """Deploy, run the job, take everything down, simulate and compare."""
+    try:
+        times = _deploy(trial, say)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped, and everything is taken down; {kept(trial)}") from None
+    except SystemExit as left:  # SIGTERM or SIGHUP
+        print(f"stopped, and everything is taken down; {kept(trial)}", file=sys.stderr)
+        raise SystemExit(left.code) from None
+    except (ValueError, RuntimeError, OSError) as error:
+        raise Stopped(f"{error}\n{kept(trial, 'once that is mended, ')}") from error
+    return _outcome(trial, times)
+
+
+def _deploy(trial: Trial, say: Say) -> Times:
+    engine, n = ENGINES[trial.engine], len(trial.nodes)
+    deployment = import_module(engine.module).Deployment
+    say(f"{engine.title}: starting a server and {n} nodes on this machine; logs are in {trial.folder / DEPLOYMENT}")
+    marks = [time.time()]
+    with Lines(trial, say) as lines, deployment(trial.folder / DEPLOYMENT, trial.nodes) as running:
+        marks.append(time.time())
+        say(f"all are online after {marks[1] - marks[0]:.1f} s; submitting the job")
+        running.run(trial.folder)
+        marks.append(time.time())
+    marks.append(time.time())
+    return lines.times(*marks)
+
+
+class Lines:
+    """Tells a run as it goes: a thread follows the events that the server's process writes."""
+
+    def __init__(self, trial: Trial, say: Say) -> None:
+        self.file, self.say, self.job = trial.folder / EVENTS, say, trial.job
+        self.read = self.file.stat().st_size if self.file.exists() else 0
+        self.seen: list[dict[str, Any]] = []
+        self.waiting: set[str] = set()
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def _follow(self) -> None:
+        over = False
+        while not over:
+            over = self.ended.wait(LOOK_SECONDS)  # then a last look
+            for event in self._new():
+                with suppress(BrokenPipeError):  # nobody listens any more; the run goes on
+                    self._tell(event)
+
+    def _new(self) -> list[dict[str, Any]]:
+        if not self.file.exists():
+            return []
+        with self.file.open("rb") as stream:
+            stream.seek(self.read)
+            lines, newline, _ = stream.read().rpartition(b"\n")
+        self.read += len(lines) + len(newline)
+        return parsed(lines)
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        if event.get("event") == "waiting":
+            for name in sorted({*event["nodes"]} - self.waiting):
+                self.say(f"waiting for {name}: {event['nodes'][name]}")
+            self.waiting = {*event["nodes"]}
+        elif event.get("event") == "privacy":
+            self.say(f"privacy: ε = {event['epsilon']:.3g} for δ = {event['delta']:g}")
+        elif "kind" in event:
+            if not self.seen:
+                self.say(header(self.job))
+            self.seen.append(event)
+            self.waiting.clear()
+            self.say(line(self.job, event))
+            for name, why in event["failed"].items():
+                self.say(f"without {name}: {why}")
+
+    def times(self, began: float, online: float, ended: float, down: float) -> Times:
+        at = [event["time"] for event in self.seen] or [online]
+        rounds = [after - before for before, after in pairwise(at)]
+        own = [seconds for seconds, event in zip(rounds, self.seen[1:], strict=True) if event["kind"] == "round"]
+        median = float(np.median(own)) if own else math.nan
+        return Times(online - began, at[0] - online, at[-1] - at[0], median, down - ended)
+
+
+WIDTHS = {"exchange": 8, "round": 8, "objective": 13, "at round": 10, "certified gap": 15, "kB up": 10, "kB down": 10}
+
+
+def header(job: Job) -> str:
+    return _line(job, {name: name for name in WIDTHS}, "seconds")
+
+
+def line(job: Job, event: Mapping[str, Any]) -> str:
+    """An exchange. The objective is that of the last round for which it is known."""
+    kind, objective = event["kind"], event.get("objective")
+    cells = {
+        "exchange": str(event["exchanges"]),
+        "round": str(event["round"]) if kind == "round" else kind,
+        "objective": _number(objective),
+        "at round": "–" if objective is None else f"{event['measured_round']:.0f}",
+        "certified gap": _number(event.get("certified_gap")),
+        "kB up": f"{event['bytes_up'] / 1000:.1f}",
+        "kB down": f"{event['bytes_down'] / 1000:.1f}",
+    }
+    return _line(job, cells, f"{event['seconds']:.2f}")
+
+
+def _line(job: Job, cells: Mapping[str, str], seconds: str) -> str:
+    shown = [name for name in WIDTHS if name != "certified gap" or job.certificate is not None]
+    return "".join(f"{cells[name]:>{WIDTHS[name]}}" for name in shown) + f"{seconds:>10}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{value:.6g}"
+
+
+def kept(trial: Trial, when: str = "") -> str:
+    """What there is of a run that was stopped, and how to go on with it."""
+    done = [event for event in events(trial.folder) if "kind" in event]
+    what = "nothing was done yet"
+    if done and (trial.folder / CHECKPOINT).exists():
+        what = f"{done[-1]['round']} rounds in {done[-1]['exchanges']} exchanges are kept"
+    return f"{what}; {when}go on with: fedmls federate --resume --out {shlex.quote(str(trial.folder))}"
+
+
+def _outcome(trial: Trial, times: Times) -> Outcome:
+    import pandas as pd
+
+    last = pd.read_parquet(trial.folder / HISTORY).iloc[-1].to_dict()
+    epsilon = json.loads((trial.folder / SETUP).read_text(encoding="utf-8"))["epsilon"]
+    try:
+        difference, notes = _compare(trial)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; the run had ended and is in {trial.folder}, only not compared") from None
+    return Outcome(trial, times, last, epsilon, difference, notes)
+
+
+def _compare(trial: Trial) -> tuple[float | str, list[str]]:
+    """The largest difference of a coordinate, or why there is none; and what the simulation has to say."""
+    done = [event for event in events(trial.folder) if event.get("kind") == "round"]
+    without = sorted({name for event in done for name in event["failed"]})
+    odd = [event["round"] for event in done if event["round"] % trial.job.algorithm.rounds_per_exchange]
+    if trial.job.privacy is not None:
+        return "the nodes add noise that nobody else knows (privacy)", []
+    if without:
+        return f"the run went on without {', '.join(without)} at times, and the simulation loses nobody", []
+    if odd and odd[0] < trial.job.rounds:
+        return f"the run was taken further after round {odd[0]}, in the middle of a pair", []
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        run = simulation(simulate, trial.job, trial.problem)
+    with np.load(trial.folder / MODEL) as model:
+        return float(np.abs(model["x"] - run.x).max()), [str(note.message) for note in notes]
+
+
+def summary(outcome: Outcome) -> list[str]:
+    trial, times, last = outcome.trial, outcome.times, outcome.last
+    proof = f", certified gap {last['certified_gap']:.3g}" if "certified_gap" in last else ""
+    median = "" if math.isnan(times.median) else f" ({times.median:.3g} each, the median)"
+    lines = [
+        f"{last['round']:.0f} rounds of {trial.job.algorithm.name} in {last['exchanges']:.0f} exchanges: "
+        f"objective {_number(last['objective'])}{proof}",
+        f"sent: {last['bytes_up'] / 1e6:.3g} MB up, {last['bytes_down'] / 1e6:.3g} MB down, all nodes together",
+        f"seconds: {times.start:.1f} to start, {times.first:.1f} until the first exchange was done, "
+        f"{times.others:.1f} for the others{median}, {times.end:.1f} to take everything down",
+    ]
+    if outcome.epsilon is not None:
+        lines.append(f"privacy: ε = {outcome.epsilon:.3g} for every client")
+    return [*lines, *outcome.notes, _compared(outcome)]
+
+
+def _compared(outcome: Outcome) -> str:
+    what = "difference to the simulation of the same seed"
+    if isinstance(outcome.difference, str):
+        return f"{what}: not compared, for {outcome.difference}"
+    if outcome.difference > ROUNDING:
+        return f"{what}: {outcome.difference:.2g}, which is more than rounding; please report it"
+    return f"{what}: {outcome.difference:.2g}" + (" (equal to the last bit)" if outcome.difference == 0 else "")

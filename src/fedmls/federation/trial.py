@@ -1,0 +1,333 @@
+"""A trial of ``fedmls federate``, before it runs: its job, its nodes with their rows, its folder.
+
+The folder holds the job and its results (:mod:`fedmls.federation.folder`), and
+
+trial.json   the engine, and where the nodes' files are
+parts        data, configuration and state of each node, unless they are elsewhere
+deployment   the logs of the server and of the nodes
+"""
+
+import json
+import re
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.checks import is_sparse, one_of, unknown, whole
+from fedmls.federation import replies
+from fedmls.federation.data import NodeConfig, label_texts, prepared, read_rows
+from fedmls.federation.folder import CHECKPOINT, EVENTS
+from fedmls.federation.job import Job
+from fedmls.federation.messages import Message, MessageError, encode
+from fedmls.federation.node import Node
+from fedmls.federation.split import PARTITIONS, split
+from fedmls.federation.survey import Survey, agree, natural
+from fedmls.problem import Problem
+from fedmls.simulate import Simulation
+
+
+class Engine(NamedTuple):
+    """What carries a federation: a module of ours with a ``Deployment``, and the package that it needs."""
+
+    title: str
+    module: str
+    package: str
+    megabytes: int  # of memory for a node
+    any_path: bool  # whether it takes folders with spaces or quotes in their path
+
+
+ENGINES = {
+    "nvflare": Engine("NVFlare", "fedmls.federation.nvflare", "nvflare", 360, any_path=False),
+    "flower": Engine("Flower", "fedmls.federation.flower", "flwr", 430, any_path=True),
+}
+NODES = 3  # this and the next: unless told otherwise
+ALGORITHM: dict[str, Any] = {"name": "fedmls", "parameters": {"lam0": 1.0, "paired": True}}
+JOB = {"name": "trial", "algorithm": ALGORITHM, "rounds": 10, "batch": 0.1, "timeout": 120.0}
+RESULTS, NAME = Path("results"), "federation-"  # of the folders of trials without a name
+TRIAL, PARTS, DEPLOYMENT = "trial.json", "parts", "deployment"
+
+
+@dataclass(frozen=True)
+class Trial:
+    folder: Path
+    engine: str
+    job: Job
+    nodes: dict[str, Path]  # their configuration files
+    problem: Problem  # all their rows
+
+
+@dataclass(frozen=True)
+class Source:
+    """The nodes' rows: a folder made by ``fedmls split``, or a file, the paper's unless given, that is cut here."""
+
+    parts: Path | None = None
+    file: Path | None = None
+    label: str | None = None
+    by: str | None = None
+    ignore: tuple[str, ...] = ()
+    nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.nodes is not None:
+            whole("nodes", self.nodes)
+        cut = {
+            "data": self.file,
+            "label": self.label,
+            "by": self.by,
+            "ignore": self.ignore or None,
+            "nodes": self.nodes,
+        }
+        for name in (name for name, value in cut.items() if value is not None and self.parts is not None):
+            raise ValueError(f"--parts is a folder of nodes with their rows; leave out --{name}")
+        if self.by is not None and self.by not in PARTITIONS and self.nodes is not None:
+            raise ValueError(
+                f"--by {self.by} makes a node of each value of that column; leave out --nodes, "
+                f"or cut by {' or '.join(PARTITIONS)}"
+            )
+        for name in ("label", "ignore"):
+            if cut[name] is not None and self.file is None:
+                raise ValueError(f"--{name} is of a file; name it with --data")
+
+    def folder(self, trial: Path, seed: int) -> Path:
+        """The folder of the nodes; made in the trial's, if there is none."""
+        if self.parts is not None:
+            return self.parts.resolve()
+        parts, own = trial / PARTS, resources.files("fedmls.datasets") / "breast_cancer_wisconsin.csv"
+        with resources.as_file(own) as paper:
+            written = split(
+                self.file or paper,
+                parts,
+                by=self.by or "kmeans",
+                clients=NODES if self.nodes is None else self.nodes,
+                label=self.label,
+                ignore=self.ignore,
+                seed=seed,
+            )
+        fewest, least = min(written.values()), NodeConfig.read(next(iter(written))).min_rows
+        if fewest < least:
+            raise ValueError(
+                f"one of {len(written)} nodes would have {fewest} rows, and nodes answer for at least {least}; "
+                "ask for fewer nodes, or cut by iid"
+            )
+        return parts
+
+
+def check_engine(name: str, folder: Path) -> None:
+    """Whether the engine is there and can work in the folder."""
+    one_of("engine", name, ENGINES)
+    engine, path = ENGINES[name], str(folder.resolve())
+    if sys.platform != "linux":
+        raise ValueError(f"a deployment on one machine takes Linux, and this is {sys.platform}")
+    if find_spec(engine.package) is None:
+        raise ValueError(f"{engine.title} is not installed; pip install 'fedmls[{name}]'")
+    if not engine.any_path and re.search(r"[\s'\"\\]", path):
+        raise ValueError(f"{engine.title} takes no spaces or quotes in a path, as in {path}; name another with --out")
+
+
+def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Job:
+    """The job of the file, or the default one, but for what is said otherwise.
+
+    settings: parameters of the algorithm, "name=value", values as in TOML.
+    """
+    values: dict[str, Any] = dict(JOB) if file is None else Job.read(file).to_dict()
+    values |= {key: value for key, value in options.items() if value is not None}
+    before = values["algorithm"]
+    name = algorithm or before["name"]
+    parameters = {table["name"]: table["parameters"] for table in (ALGORITHM, before)}.get(name, {})
+    values["algorithm"] = {"name": name, "parameters": parameters | dict(map(_setting, settings))}
+    return Job.from_dict(values)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (key and equals and value):
+        raise ValueError(f"--set {text!r} is no parameter; write name=value, e.g. --set lam0=10")
+    try:
+        return key, tomllib.loads(f"value = {value.lower() if value in ('True', 'False') else value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value  # a word
+
+
+def begin(out: Path | None, engine: str, job: Job, source: Source) -> Trial:
+    """A trial in a folder of its own, which must be empty; after an error nothing of it is left."""
+    with _new_folder(out) as folder:
+        check_engine(engine, folder)
+        parts = source.folder(folder, job.seed)
+        trial = _checked(folder, engine, job, parts)
+        _write(trial, PARTS if source.parts is None else str(parts))
+    return trial
+
+
+def reopen(out: Path | None, engine: str | None, changes: Mapping[str, Any]) -> Trial:
+    """A trial that was stopped. changes: of its job; rounds and until may be others."""
+    folder = out or _last_folder()
+    try:
+        about = json.loads((folder / TRIAL).read_text(encoding="utf-8"))
+        engine, parts = engine or about["engine"], about["parts"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(f"{folder} holds no run of fedmls federate to go on with; leave out --resume") from None
+    given = {key: value for key, value in changes.items() if value is not None}
+    job = Job.from_dict(Job.read(folder).to_dict() | given)
+    _check_unfinished(folder, job)
+    check_engine(engine, folder)
+    trial = _checked(folder, engine, job, folder / parts)
+    _write(trial, parts)
+    if not (folder / CHECKPOINT).exists():
+        (folder / EVENTS).unlink(missing_ok=True)  # the run begins anew
+    return trial
+
+
+def _write(trial: Trial, parts: str) -> None:
+    trial.job.write(trial.folder)
+    about = {"engine": trial.engine, "parts": parts}
+    (trial.folder / TRIAL).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def _checked(folder: Path, engine: str, job: Job, parts: Path) -> Trial:
+    """The trial, if it can be run: what is wrong shows before anything is started."""
+    nodes = node_files(parts, job)
+    _check_memory(ENGINES[engine], len(nodes))
+    if job.privacy is not None:
+        job.privacy.epsilon(job.rounds)  # whether there is an accountant
+    problem = problem_of(job, nodes)
+    simulation(Simulation, job, problem)
+    return Trial(folder, engine, job, nodes, problem)
+
+
+def _check_unfinished(folder: Path, job: Job) -> None:
+    told = events(folder)
+    ended = {event.get("event") for event in told} & {"finished", "proved"}
+    done = max((event["round"] for event in told if "round" in event), default=0)
+    if "proved" in ended:
+        raise ValueError(f"the run in {folder} has ended: its gap was proved in round {done}")
+    if done > job.rounds or (ended and done == job.rounds):
+        raise ValueError(f"the run in {folder} has done {done} rounds; a larger --rounds takes it further")
+
+
+@contextmanager
+def _new_folder(out: Path | None) -> Iterator[Path]:
+    """An empty folder; after an error it is as it was before."""
+    if out is not None and (out / TRIAL).exists():
+        raise ValueError(f"{out} holds a run already; go on with it by --resume, or name another folder")
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} is not empty; name another folder")
+    folder = out or RESULTS / f"{NAME}{max(_numbers(), default=0) + 1}"
+    was_there = folder.exists()
+    folder.mkdir(parents=True, exist_ok=out is not None)
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder / PARTS, ignore_errors=True)
+        if not was_there:
+            folder.rmdir()
+        if out is None:
+            with suppress(OSError):  # there are others in it
+                RESULTS.rmdir()
+        raise
+
+
+def _numbers() -> list[int]:
+    """Of the trials without a name."""
+    names = [file.name.removeprefix(NAME) for file in RESULTS.glob(f"{NAME}*")]
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def _last_folder() -> Path:
+    numbers = _numbers()
+    if not numbers:
+        raise ValueError(f"there is no run in {RESULTS} to go on with; name its folder with --out")
+    return RESULTS / f"{NAME}{max(numbers)}"
+
+
+def node_files(parts: Path, job: Job) -> dict[str, Path]:
+    """The configuration files of the nodes of the job, by name."""
+    if not parts.is_dir():
+        raise ValueError(f"{parts} is no folder; make one of nodes with fedmls split")
+    found = sorted(parts.glob("*.toml"))
+    files = {NodeConfig.read(file).name: file for file in found}
+    if not files:
+        raise ValueError(f"{parts} holds no configuration of a node (*.toml); make them with fedmls split")
+    if len(files) < len(found):
+        raise ValueError(f"{parts} holds two nodes of one name; give each a name of its own")
+    for name in job.nodes or ():
+        if name not in files:
+            raise ValueError(unknown("node of the job", name, files))
+    return {name: files[name] for name in sorted(job.nodes or files, key=natural)}
+
+
+def _check_memory(engine: Engine, n: int) -> None:
+    """More nodes than fit would bring the machine to a halt."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = sum(int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree")) // 1024
+    if n * engine.megabytes > free:
+        raise ValueError(
+            f"{n} nodes over {engine.title} take about {n * engine.megabytes / 1000:.1f} GB of memory, and "
+            f"{free / 1000:.1f} GB are free; take fewer"
+        )
+
+
+def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
+    """The rows of all nodes as one problem, prepared as the job says."""
+    survey = survey_of(job, nodes)
+    rows = [read_rows(NodeConfig.read(nodes[name])) for name in survey.nodes]
+    parts = [prepared(one, survey.columns, survey.means, survey.scales) for one in rows]
+    if any(map(is_sparse, parts)):
+        from scipy.sparse import csr_array, vstack
+
+        X = vstack([csr_array(part) for part in parts], format="csr")
+    else:
+        X = np.concatenate(parts)
+    y = np.concatenate([one.y if survey.classes is None else label_texts(one.y) for one in rows])
+    return Problem(
+        X,
+        y,
+        clients=np.repeat(np.arange(survey.n), survey.rows),
+        loss=job.get_loss(),
+        intercept=job.intercept,
+        l2=job.l2,
+        l1=job.l1,
+        reduction=job.reduction,
+        weights=survey.weights,
+        classes=survey.classes,
+    )
+
+
+def survey_of(job: Job, nodes: Mapping[str, Path]) -> Survey:
+    """What the server will learn before round 1, asked of the nodes here."""
+    told = {key: value for key, value in job.to_dict().items() if key not in ("nodes", "weights")}
+    asked, found = Message("survey", "trial", 1, 0, {"job": told}), {}
+    for name, file in nodes.items():
+        try:
+            found[name] = replies.surveyed(Node(file).answer(encode(asked)), asked, job)
+        except (replies.NodeRefused, MessageError) as error:
+            raise ValueError(f"node {name} refuses: {error}") from None
+    return agree(job, found)
+
+
+def simulation(how: Callable[..., Any], job: Job, problem: Problem) -> Any:
+    """What ``how`` makes of the job."""
+    names = ("rounds", "batch", "seed", "every", "certificate", "until")
+    return how(job.algorithm, problem, optimum=None, **{name: getattr(job, name) for name in names})
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    file = folder / EVENTS
+    return parsed(file.read_bytes()) if file.exists() else []
+
+
+def parsed(lines: bytes) -> list[dict[str, Any]]:
+    """The events of these lines; one that a killed server left half written is none."""
+    found = []
+    for text in lines.splitlines():
+        with suppress(ValueError):
+            found.append(json.loads(text))
+    return found
