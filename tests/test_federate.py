@@ -264,6 +264,19 @@ def test_a_line_that_a_killed_server_left_half_written(monkeypatch):
     assert outcome.difference == 0
 
 
+def test_a_run_whose_results_are_not_written_has_not_ended(monkeypatch):
+    """As when the server is killed after the last exchange."""
+    trial = trials.begin(Path("out"), "inprocess", job(), Source(file=table("r.csv"), label="y", by="ward"))
+    federating.run(trial, print)
+    assert "had come to its end" in federating.kept(trial)
+    for name in ("setup.json", "model.npz", "history.parquet"):
+        Path("out", name).unlink()
+    assert "go on with" in federating.kept(trial)
+    outcome = federating.run(trials.reopen(Path("out"), None, {}), print)
+    assert outcome.difference == 0
+    assert federating.summary(outcome)
+
+
 def test_folders_without_a_name_are_numbered():
     rows = Source(file=table("r.csv"), label="y", by="ward")
     for number in (1, 2):
@@ -378,17 +391,18 @@ def test_the_command_from_begin_to_end(monkeypatch):
     assert "6 rounds of fedmls in 7 exchanges" in again.output
 
 
-def deployed(name):
+def deployed(name, rounds):
     missing = find_spec(trials.ENGINES[name].package) is None
     reason = f"{trials.ENGINES[name].title} is not installed: pip install 'fedmls[{name}]'"
-    return pytest.param(name, marks=[pytest.mark.deployed, pytest.mark.skipif(missing, reason=reason)])
+    return pytest.param(name, rounds, marks=[pytest.mark.deployed, pytest.mark.skipif(missing, reason=reason)])
 
 
-@pytest.mark.parametrize("engine", [deployed("nvflare"), deployed("flower")])
-def test_a_real_federation_through_ctrl_c(engine, tmp_path):
-    """Ctrl-C after the first round, nothing is left, and --resume ends in the model of the simulation."""
-    command = [sys.executable, "-m", "fedmls.cli", "federate", "--engine", engine, "--nodes", "2", "--rounds", "4"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
+@pytest.mark.parametrize(("engine", "rounds"), [deployed("nvflare", 200), deployed("flower", 4)])
+def test_a_real_federation_through_ctrl_c(engine, rounds, tmp_path):
+    """Ctrl-C after the first rounds, nothing is left, and --resume ends in the model of the simulation."""
+    command = [sys.executable, "-m", "fedmls.cli", "federate"]
+    options = ["--engine", engine, "--nodes", "2", "--rounds", str(rounds)]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
         said = []
         for line in first.stdout:
             said.append(line)
@@ -401,9 +415,9 @@ def test_a_real_federation_through_ctrl_c(engine, tmp_path):
     folder = tmp_path / "results" / "federation-1" / "deployment"
     assert not marked(str(folder))
     assert {file.name for file in folder.iterdir()} == {"lock", "logs"}  # the keys are gone
-    again = subprocess.run([*command[:4], "--resume"], capture_output=True, text=True, timeout=600, check=False)
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 0, again.stderr
-    assert "4 rounds of fedmls in 5 exchanges" in again.stdout
+    assert f"{rounds} rounds of fedmls in {3 + rounds // 2} exchanges" in again.stdout
     [difference] = re.findall(r"simulation of the same seed: (\S+)", again.stdout)
     assert float(difference) <= 1e-12
     assert not marked(str(folder))

@@ -18,7 +18,7 @@ import numpy as np
 from fedmls.federation.folder import CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP
 from fedmls.federation.job import Job
 from fedmls.federation.post import Stopped
-from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, events, parsed, simulation
+from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
 from fedmls.simulate import simulate
 
 Say = Callable[[str], None]
@@ -166,6 +166,8 @@ def _number(value: float | None) -> str:
 
 def kept(trial: Trial, when: str = "") -> str:
     """What there is of a run that was stopped, and how to go on with it."""
+    if ended(trial.folder, trial.job):
+        return f"the run had come to its end, and the results are in {trial.folder}; only the comparison is missing"
     done = [event for event in events(trial.folder) if "kind" in event]
     what = "nothing was done yet"
     if done and (trial.folder / CHECKPOINT).exists():
@@ -181,7 +183,7 @@ def _outcome(trial: Trial, times: Times) -> Outcome:
     try:
         difference, notes = _compare(trial)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped; the run had ended and is in {trial.folder}, only not compared") from None
+        raise KeyboardInterrupt(f"stopped; {kept(trial)}") from None
     return Outcome(trial, times, last, epsilon, difference, notes)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from fedmls.checks import is_sparse, one_of, unknown, whole
 from fedmls.federation import replies
 from fedmls.federation.data import NodeConfig, label_texts, prepared, read_rows
-from fedmls.federation.folder import CHECKPOINT, EVENTS
+from fedmls.federation.folder import CHECKPOINT, EVENTS, SETUP
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError, encode
 from fedmls.federation.node import Node
@@ -204,13 +204,21 @@ def _checked(folder: Path, engine: str, job: Job, parts: Path) -> Trial:
 
 
 def _check_unfinished(folder: Path, job: Job) -> None:
-    told = events(folder)
-    ended = {event.get("event") for event in told} & {"finished", "proved"}
-    done = max((event["round"] for event in told if "round" in event), default=0)
-    if "proved" in ended:
+    done = max((event["round"] for event in events(folder) if "round" in event), default=0)
+    how = ended(folder, job)
+    if how == "proved":
         raise ValueError(f"the run in {folder} has ended: its gap was proved in round {done}")
-    if done > job.rounds or (ended and done == job.rounds):
+    if how == "finished" or done > job.rounds:
         raise ValueError(f"the run in {folder} has done {done} rounds; a larger --rounds takes it further")
+
+
+def ended(folder: Path, job: Job) -> str:
+    """How the run came to its end, "finished" or "proved"; nothing if it did not, or its results are not written."""
+    file = folder / SETUP
+    setup = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"status": ""}
+    if setup["status"] == "finished" and setup["job"]["rounds"] < job.rounds:
+        return ""
+    return setup["status"] if setup["status"] in ("finished", "proved") else ""
 
 
 @contextmanager
