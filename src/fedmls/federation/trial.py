@@ -215,7 +215,7 @@ def _check_unfinished(folder: Path, job: Job) -> None:
 def ended(folder: Path, job: Job) -> str:
     """How the run came to its end, "finished" or "proved"; nothing if it did not, or its results are not written."""
     file = folder / SETUP
-    setup = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"status": ""}
+    setup: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"status": ""}
     if setup["status"] == "finished" and setup["job"]["rounds"] < job.rounds:
         return ""
     return setup["status"] if setup["status"] in ("finished", "proved") else ""
