@@ -1,5 +1,5 @@
-"""FedMLS-D: consensus with multipliers, and local steps in the dual. It needs the fewest exchanges of the methods here
-that send only averages and run on mini-batches (docs/benchmarks.md).
+"""FedMLS-D: consensus with multipliers, and local steps in the dual. With λ_0 tuned it needs the fewest exchanges, on
+most problems, of the methods here that send only averages and run on mini-batches (docs/benchmarks.md).
 
 It is what FedMLS-E becomes with stages of one round, if each stage starts where the last one ended and takes over the
 pull of its penalty as multipliers Y^i: the f_i + <Y^i, ·> with Σ w_i Y^i = 0 have the same sum as the f_i. That is
