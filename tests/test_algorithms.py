@@ -65,7 +65,8 @@ def run_client_by_client(algorithm, problem, rounds, batch, seed):
         for i in taking_part:
             locals_[i].begin(k)
             clients[i], up = algorithm.client_round(k, clients[i], down, locals_[i])
-            assert all(np.shape(field) in ((problem.dimension,), (0,), (1,), (2,)) for field in up)
+            sizes = [field.size for name, field in up._asdict().items() if name not in algorithm.traits.numbers]
+            assert all(size == 1 or size % problem.dimension == 0 for size in sizes)
             ups.append(up)
         stacked = type(ups[0])(*(np.stack(fields) for fields in zip(*ups, strict=True)))
         weights = problem.weights[list(taking_part)]

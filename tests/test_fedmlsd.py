@@ -1,5 +1,7 @@
 """FedMLS-D: its transliteration, its relation to ADMM, its bound; and the dual steps that it takes."""
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,35 +26,80 @@ def orders(m, seed, k, i):
         yield order.tolist()
 
 
-def plain_fedmlsd(problem, x0, K, mu, alpha, batch, seed, T):
+class PlainLane:
     """Plain NumPy, with loops over clients and rows, for the hinge and the absolute loss."""
-    A, b = problem.matrix().toarray(), problem.y
-    n, hinge = problem.n, problem.loss.name == "hinge"
-    parts = [range(problem.offsets[i], problem.offsets[i + 1]) for i in range(n)]
-    slopes, z, models = np.zeros(len(b)), x0, []
-    x_hat, Y = [x0] * n, [0 * x0] * n
+
+    def __init__(self, problem, x0, batch, seed):
+        self.problem, self.batch, self.seed = problem, batch, seed
+        self.slopes, self.z, self.x = np.zeros(len(problem.y)), x0, x0
+        self.x_hat, self.Y, self.mu = [x0] * problem.n, [0 * x0] * problem.n, [np.inf] * problem.n
+
+    def round(self, k, mu, alpha, T, learn=True):
+        """mu: one number for each client."""
+        problem, z, new = self.problem, self.z, []
+        for i in range(problem.n):
+            self.Y[i] = self.Y[i] + (self.x_hat[i] - z) / self.mu[i]
+        for i in range(problem.n):
+            new.append(self.prox(i, k, z - mu[i] * self.Y[i], mu[i], T))
+            self.x_hat[i] = alpha * new[i] + (1 - alpha) * z
+        self.z = sum(w * x for w, x in zip(problem.weights, self.x_hat, strict=True))
+        self.x = sum(w * x for w, x in zip(problem.weights, new, strict=True))
+        self.mu = mu if learn else [np.inf] * problem.n
+
+    def prox(self, i, k, v, mu, T):
+        problem, b = self.problem, self.problem.y
+        A, hinge = problem.matrix().toarray(), problem.loss.name == "hinge"
+        rows = range(problem.offsets[i], problem.offsets[i + 1])
+        u = v - mu * sum(problem.row_weights[j] * self.slopes[j] * A[j] for j in rows)
+        size = int(np.ceil(self.batch * len(rows) - 1e-9))
+        shuffled, left = orders(len(rows), self.seed, k, i), []
+        for _ in range(max(T, 5 * -(-len(rows) // size))):
+            left = left or next(shuffled)
+            chosen, left = left[:size], left[size:]
+            for j in (rows[r] for r in chosen):
+                c, a = problem.row_weights[j], A[j]
+                low, high = (min(-b[j], 0.0), max(-b[j], 0.0)) if hinge else (-1.0, 1.0)
+                kink = b[j] if not hinge else 1 / b[j]
+                best = np.clip(self.slopes[j] + (a @ u - kink) / (mu * c * a @ a), low, high)
+                u = u - mu * c * (best - self.slopes[j]) * a
+                self.slopes[j] = best
+        return u
+
+    def lengths(self):
+        """Σ w_i ‖p^i‖²."""
+        p = [self.slopes[part] @ rows for part, rows in weighted_rows(self.problem)]
+        return sum(w * v @ v for w, v in zip(self.problem.weights, p, strict=True))
+
+
+def plain_fedmlsd(problem, x0, K, mu, alpha, batch, seed):
+    lane, models = PlainLane(problem, x0, batch, seed), []
     for k in range(1, K + 1):
-        new = []
-        for i, rows in enumerate(parts):
-            if k > 1:
-                Y[i] = Y[i] + (x_hat[i] - z) / mu
-            u = z - mu * Y[i] - mu * sum(problem.row_weights[j] * slopes[j] * A[j] for j in rows)
-            size = int(np.ceil(batch * len(rows) - 1e-9))
-            shuffled, left = orders(len(rows), seed, k, i), []
-            for _ in range(max(T(k), -(-len(rows) // size))):
-                left = left or next(shuffled)
-                chosen, left = left[:size], left[size:]
-                for j in (rows[r] for r in chosen):
-                    c, a = problem.row_weights[j], A[j]
-                    low, high = (min(-b[j], 0.0), max(-b[j], 0.0)) if hinge else (-1.0, 1.0)
-                    kink = b[j] if not hinge else 1 / b[j]
-                    best = np.clip(slopes[j] + (a @ u - kink) / (mu * c * a @ a), low, high)
-                    u = u - mu * c * (best - slopes[j]) * a
-                    slopes[j] = best
-            x_hat[i] = alpha * u + (1 - alpha) * z
-            new.append(u)
-        z = sum(w * x for w, x in zip(problem.weights, x_hat, strict=True))
-        models.append(sum(w * x for w, x in zip(problem.weights, new, strict=True)))
+        lane.round(k, [mu] * problem.n, alpha, k)
+        models.append(lane.x)
+    return models
+
+
+def plain_auto(problem, x0, K, alpha, batch, seed):
+    """Five lanes, each with a μ of its own; after rounds 4, 6, 10, 16, ... all go on from the best."""
+    places = [0, -1, 1, -2, 2]
+    lanes, models = [PlainLane(problem, x0, batch, seed) for _ in places], []
+    values = problem.client_values(np.tile(x0, (problem.n, 1)))
+    squares = (problem.client_subgradients(np.tile(x0, (problem.n, 1))) ** 2).sum(axis=1)
+    for lane, j in zip(lanes, places, strict=True):
+        lane.round(1, 10 * 3.0**j * values / squares, 1.0, 1, learn=False)
+    mu = [
+        0.4 * 3.0**j * np.linalg.norm(lane.x - x0) / lane.lengths() ** 0.5
+        for lane, j in zip(lanes, places, strict=True)
+    ]
+    models.append(lanes[0].x)
+    for k in range(2, K + 1):
+        known = [problem.value(lane.x) for lane in lanes]
+        for lane, own in zip(lanes, mu, strict=True):
+            lane.round(k, [own] * problem.n, alpha, k)
+        best = int(np.argmin(known))
+        models.append(lanes[best].x)
+        if k in (4, 6, 10, 16, 24, 36):
+            lanes, mu = [copy.deepcopy(lanes[best]) for _ in places], [mu[best] * 2.0**j for j in places]
     return models
 
 
@@ -69,7 +116,16 @@ def test_equals_its_transliteration(problem, batch, alpha):
         x0=X0,
         metrics={"model": lambda x: kept.append(x) or 0.0},
     )
-    expected = np.array(plain_fedmlsd(problem, X0, 60, lam0 / problem.n, alpha, batch, 5, lambda k: k))
+    expected = np.array(plain_fedmlsd(problem, X0, 60, lam0 / problem.n, alpha, batch, 5))
+    assert np.abs(np.array(kept) - expected).max() <= 1e-9 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("problem", [svm(weights=WEIGHTS), lad(density=0.4)], ids=["svm", "sparse lad"])
+def test_lanes_equal_their_transliteration(problem):
+    kept = []
+    metrics = {"model": lambda x: kept.append(x) or 0.0}
+    fedmls.simulate(fedmls.FedMLSD(), problem, rounds=40, batch=0.3, seed=5, x0=X0, metrics=metrics)
+    expected = np.array(plain_auto(problem, X0, 40, 1.8, 0.3, 5))
     assert np.abs(np.array(kept) - expected).max() <= 1e-9 * np.abs(expected).max()
 
 
@@ -96,6 +152,7 @@ def test_multipliers_sum_to_zero():
     simulation = Simulation(fedmls.FedMLSD(), problem, 40, batch=0.5)
     for _ in simulation.play():
         Y = simulation.at.clients.Y
+        assert Y.shape == (problem.n, 5 * problem.dimension)
         assert np.abs(WEIGHTS @ Y).max() < 1e-10 * max(1.0, np.abs(Y).max())
     assert np.abs(Y).max() > 0.1
 
@@ -117,12 +174,14 @@ def test_dual_steps_lead_to_the_proximal_step(loss, seed, weight, l2, batch, den
     v = np.random.default_rng(seed).standard_normal((3, 4))
     exact = prox(problem, v, weight)
     local, p, before = problem.local(seed, batch), np.zeros((3, 4)), None
+    weights = np.full((3, 1), weight)
     for k in range(1, 60):
         local.begin(k)
-        x, p = local.ascend(v, weight, p, 40)
-        again = np.array([local.slopes[part] @ row for part, row in weighted_rows(problem)])
+        x, p = local.ascend(v, weights, p, 40)
+        slopes = local.cut_slopes
+        again = np.array([slopes[part] @ row for part, row in weighted_rows(problem)])
         np.testing.assert_allclose(p, again, atol=1e-8 * max(1.0, np.abs(again).max()))
-        dual = dual_value(problem, v, weight, local.slopes)
+        dual = dual_value(problem, v, weight, slopes)
         assert before is None or dual >= before - 1e-9 * max(1.0, abs(before))
         before = dual
     best = dual_value(problem, v, weight, exact.slopes)
@@ -150,12 +209,35 @@ def dual_value(problem, v, weight, slopes):
     return total
 
 
-def test_a_step_is_a_mini_batch_and_a_round_at_least_one_pass():
+@pytest.mark.parametrize(("lam0", "lanes", "numbers"), [(1.0, 1, 0), ("auto", 5, 10)])
+def test_a_step_is_a_mini_batch_and_a_round_at_least_five_passes(lam0, lanes, numbers):
     problem = svm(n=4, m=80)
-    history = fedmls.simulate(fedmls.FedMLSD(lam0=1.0, T=2), problem, rounds=5, batch=0.25).history.iloc[-1]
-    assert history["local_steps"] == 5 * 4
-    assert history["subgradients"] == 5 * 4 * 4
-    assert history["bytes_up"] == 5 * 4 * 8 * problem.dimension
+    history = fedmls.simulate(fedmls.FedMLSD(lam0=lam0, T=2), problem, rounds=3, batch=0.25).history.iloc[-1]
+    assert history["local_steps"] == lanes * 3 * 5 * 4
+    assert history["subgradients"] == lanes * 3 * 5 * 4 * 4 + 4 * (lanes > 1)  # for each client's own guess
+    assert history["vectors_up"] == history["vectors_down"] == lanes * 3 * 4
+    assert history["bytes_up"] == 3 * 4 * 8 * (lanes * problem.dimension + numbers)
+    assert history["bytes_down"] == 3 * 4 * 8 * (lanes * problem.dimension + lanes)
+
+
+@given(seed=st.integers(0, 10**6), start=st.integers(0, 2))
+@settings(max_examples=20, deadline=None)
+def test_a_lane_is_what_it_would_be_alone(seed, start):
+    """Three lanes in one call, twice, the second time all from the slopes of one: as three runs of one lane each."""
+    problem, rng = lad(n=3, m=30, columns=3, seed=seed), np.random.default_rng(seed)
+    v, weights = rng.standard_normal((2, 3, 3, 4)), rng.uniform(0.1, 2.0, (2, 3, 3))
+    together, p = problem.local(seed, 0.3), np.zeros((3, 12))
+    for k, begin in ((1, -1), (2, start)):
+        together.begin(k)
+        p = p if begin < 0 else np.tile(p[:, 4 * begin : 4 * begin + 4], 3)
+        x, p = together.ascend(np.hstack(v[k - 1]), weights[k - 1].T, p, 7, 2, begin)
+    for j in range(3):
+        alone, q = problem.local(seed, 0.3), np.zeros((3, 4))
+        for k, lane in ((1, start), (2, j)):
+            alone.begin(k)
+            y, q = alone.ascend(v[k - 1, lane], weights[k - 1, lane][:, None], q, 7, 2)
+        np.testing.assert_array_equal(x[:, 4 * j : 4 * j + 4], y)
+        np.testing.assert_array_equal(together.slopes[j], alone.slopes[0])
 
 
 @pytest.mark.parametrize(

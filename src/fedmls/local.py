@@ -61,7 +61,9 @@ class BaseLocal(ABC):
     def prox(self, v: Array, weight: float) -> Array: ...
 
     @abstractmethod
-    def ascend(self, v: Array, weight: Any, p: Array, steps: int) -> tuple[Array, Array]: ...
+    def ascend(
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1
+    ) -> tuple[Array, Array]: ...
 
     @abstractmethod
     def subgradient(self, x: Array, where: Any = True) -> Array: ...
@@ -91,6 +93,11 @@ class BaseLocal(ABC):
 
     def certify(self) -> None:
         raise ValueError("only rows can be certified")
+
+    @property
+    def cut_slopes(self) -> Array:
+        """One slope per row, that a certificate is made of; none without one."""
+        return EMPTY
 
     def keep_cut(self, share: float) -> None:  # noqa: B027 (nothing to keep unless a certificate is asked for)
         pass
@@ -157,6 +164,11 @@ class RowsLocal(BaseLocal):
         """Keep one averaged slope per row from now on."""
         self.slopes, self.round_slopes = np.zeros(len(self.problem.y)), np.zeros(len(self.problem.y))
 
+    @property
+    def cut_slopes(self) -> Array:
+        """Those that a certificate is made of."""
+        return self.slopes if self.slopes.ndim == 1 else np.asarray(self.slopes[0])
+
     def keep_cut(self, share: float) -> None:
         if len(self.slopes):
             self.slopes = (1 - share) * self.slopes + share * self.round_slopes
@@ -214,14 +226,28 @@ class RowsLocal(BaseLocal):
         self.subgradients += int(found.passes.sum())
         return np.asarray(self._out(found.x))
 
-    def ascend(self, v: Array, weight: Any, p: Array, steps: int) -> tuple[Array, Array]:
+    def ascend(
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1
+    ) -> tuple[Array, Array]:
+        no_l1(self.problem)
+        lanes = weight.shape[-1]
+        if self.slopes.ndim < 2:
+            self.slopes = np.zeros((lanes, len(self.problem.y)))
+        begin = range(lanes) if start < 0 else [start] * lanes
+        counts = np.maximum(steps, passes * -(-self.problem.rows_per_client // self.sizes)[self.blocks])
+        vs, ps = (np.split(vectors, lanes, axis=-1) for vectors in (v, p))
+        ends = [self._ascend(vs[j], weight[..., j], ps[j], self.slopes[begin[j]], counts) for j in range(lanes)]
+        self.slopes = np.array([end[2] for end in ends])
+        self.calls += 1
+        self.steps += lanes * counts
+        self.subgradients += lanes * int(counts.sum())
+        x, p = (np.concatenate([end[i] for end in ends], axis=-1) for i in (0, 1))
+        return self._out(x), self._out(p)
+
+    def _ascend(self, v: Array, weight: Array, p: Array, slopes: Array, counts: Any) -> tuple[Array, Array, Array]:
+        """One lane: x, p and the slopes."""
         problem = self.problem
-        no_l1(problem)
-        if not len(self.slopes):
-            self.slopes = np.zeros(len(problem.y))
-        passes = -(-problem.rows_per_client // self.sizes)[self.blocks]
-        counts = np.maximum(steps, passes)
-        x, p, self.slopes = ascend_rows(
+        x, p, slopes = ascend_rows(
             problem.dual_rows,
             problem.offsets,
             self.blocks,
@@ -232,17 +258,14 @@ class RowsLocal(BaseLocal):
             problem.l2,
             problem.penalised,
             self._rows(p),
-            self.slopes,
+            slopes,
             counts,
             self.ids,
             self.seed,
             self.k,
             self.calls,
         )
-        self.calls += 1
-        self.steps += counts
-        self.subgradients += int(counts.sum())
-        return self._out(x), self._out(p)
+        return x, p, slopes
 
     def subgradient(self, x: Array, where: Any = True) -> Array:
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
@@ -302,7 +325,9 @@ class OracleLocal(BaseLocal):
             "give the rows in a fedmls.Problem, or take an algorithm that only needs subgradients"
         )
 
-    def ascend(self, v: Array, weight: Any, p: Array, steps: int) -> tuple[Array, Array]:
+    def ascend(
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1
+    ) -> tuple[Array, Array]:
         raise ValueError(
             "a problem made of functions has no rows to keep slopes of: "
             "give the rows in a fedmls.Problem, or take an algorithm that only needs subgradients"

@@ -3,8 +3,10 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ from fedmls.record import AnyProblem, Counters, Metrics, Recorder
 from fedmls.types import Algorithm, Array, Optimum, Run
 
 SAVE_EVERY_SECONDS = 30
+Callback = Callable[[dict[str, float]], Any]  # and begin(about), end(run, error), where it has them
 
 
 class Interrupted(KeyboardInterrupt):
@@ -65,7 +68,7 @@ class Snapshot(NamedTuple):
 
     counters: Counters
     steps: Any  # local steps of each client
-    slopes: Array  # the certificate's, one per row; empty without one
+    slopes: Array  # that clients keep, one per row (FedMLS-D: and lane); empty without any
     server: Any
     clients: Any
 
@@ -85,6 +88,7 @@ def simulate(
     certificate: float | bool | None = None,
     until: float | None = None,
     checkpoint: str | Path | None = None,
+    callback: Callback | Sequence[Callback] | None = None,
     progress: bool | None = None,
 ) -> Run:
     """Run an algorithm for a number of rounds; return the model and its history (see :class:`fedmls.types.Run`).
@@ -98,10 +102,13 @@ def simulate(
     an l2 term on all coordinates makes a radius unnecessary.  until: stop when the gap is proved to be at most this.
     checkpoint: a file the run is saved to, every half minute, at the end and on Ctrl-C; if it exists, the run goes
     on from there and ends in the same bits as without a break.
+    callback: called with each row of the history, a dict, as it is recorded; or several. Those of a checkpoint come
+    first. Begin, end and errors, and callbacks for TensorBoard and MLflow: :mod:`fedmls.tracking`.
     progress: show a bar on a terminal (None), always, or never.
     """
     check_algorithm(algorithm)
-    with Bar(algorithm.name, whole("rounds", rounds), "rounds", progress) as bar:
+    callbacks = check_callbacks(callback)
+    with Bar(algorithm.name, whole("rounds", rounds), "rounds", progress) as bar, ExitStack() as ends:
         simulation = Simulation(
             algorithm, problem, rounds, batch, seed, x0, optimum, metrics, every, target, certificate, until
         )
@@ -109,15 +116,18 @@ def simulate(
             simulation.resume(Path(checkpoint))
         try:
             with ctrl_c() as simulation.stop:
+                simulation.begin(callbacks, ends)
+                simulation.tell()
                 for k, gap in simulation.play():
                     bar.update(k, gap)
+                    simulation.tell()
         except KeyboardInterrupt:
             simulation.save()
             kept = f"; run again to go on from {checkpoint}" if checkpoint is not None else ""
             done = simulation.result()
             raise Interrupted(f"stopped after round {simulation.at.counters.round}{kept}", [done]) from None
-    simulation.save()
-    return simulation.result()
+        simulation.save()
+        return simulation.result()
 
 
 class Simulation:
@@ -160,6 +170,8 @@ class Simulation:
         self.diverged = self.proved = self.reached = False
         self.stop: threading.Event | None = None
         self.file: Path | None = None
+        self.callbacks: list[Callback] = []
+        self.told = 0  # rows that the callbacks have seen
         self.identity = {
             "algorithm": repr(algorithm),
             "problem": getattr(problem, "fingerprint", f"{problem.n} functions of {problem.dimension} numbers"),
@@ -195,7 +207,9 @@ class Simulation:
             if self.file is not None and time.monotonic() - saved > SAVE_EVERY_SECONDS:
                 self.save()
                 saved = time.monotonic()
+            paused = time.monotonic()
             yield self.at.counters.round, self.rows[-1][shown] if self.rows else None
+            began += time.monotonic() - paused  # what callbacks take is not the run's
 
     def _exchange(self) -> tuple[Snapshot, list[Array], list[dict[str, float]]]:
         """One exchange of one round or, paired, two: where it ends, its finite models and their rows."""
@@ -209,7 +223,7 @@ class Simulation:
             downs.append(down)
         for k, down in zip(ks, downs, strict=True):
             clients, seen, counters = self._clients_round(k, clients, down, counters)
-            done.append((k, seen, counters, self.local.slopes))
+            done.append((k, seen, counters, self.local.cut_slopes))
         models, rows, asked = [], [], Counters()
         for k, seen, spent, slopes in done:
             server = algorithm.server_round(k, server, seen)
@@ -258,7 +272,7 @@ class Simulation:
         """What has been spent after the clients' part of round k."""
         traits = self.algorithm.traits
         sent, received = arrays(up, traits.on_demand + traits.numbers), arrays(down)
-        numbers = sum(getattr(up, name).shape[-1] for name in traits.numbers)
+        numbers = sum(field.shape[-1] for field in arrays(up, traits.on_demand)) - sum(v.shape[-1] for v in sent)
         packed = traits.packed or (lambda d: 8 * d)
         return Counters(
             k,
@@ -266,17 +280,43 @@ class Simulation:
             int(self.local.steps.max()),
             self.local.subgradients,
             before.vectors_up + clients * self._vectors(sent),
-            before.vectors_down + clients * self._vectors(received),
+            before.vectors_down + clients * self._vectors(arrays(down, traits.numbers)),
             before.bytes_up + clients * (8 * numbers + sum(packed(field.shape[-1]) for field in sent)),
             before.bytes_down + clients * sum(field.nbytes for field in received),
         )
 
     def _vectors(self, fields: list[Array]) -> int:
-        """How many of the fields are vectors like the model; others are single numbers."""
-        return sum(field.shape[-1] == self.problem.dimension for field in fields)
+        """How many vectors like the model the fields hold; the others are single numbers."""
+        return sum(field.shape[-1] // self.problem.dimension for field in fields)
 
     def _reached(self, rows: list[dict[str, float]]) -> bool:
         return self.target is not None and any(row["relative_gap"] <= self.target for row in rows)
+
+    def begin(self, callbacks: list[Callback], ends: ExitStack) -> None:
+        """Tell the callbacks what runs; ``ends`` will tell them how it ended."""
+        self.callbacks = callbacks
+        for callback in callbacks:
+            if hasattr(callback, "begin"):
+                callback.begin(self.about())
+            if hasattr(callback, "end"):
+                ends.push(partial(self._end, callback))
+
+    def tell(self) -> None:
+        """The callbacks get the rows that they have not seen. What one raises ends the run, between two exchanges."""
+        new, self.told = self.rows[self.told :], len(self.rows)
+        try:
+            for row, callback in product(new, self.callbacks):
+                callback(dict(row))
+        except Exception:
+            self.save()
+            raise
+
+    def _end(self, callback: Any, _: Any, error: BaseException | None, __: Any) -> None:
+        callback.end(self.result(), error)
+
+    def about(self) -> dict[str, Any]:
+        what = repr(self.problem) if isinstance(self.problem, Problem) else self.identity["problem"]
+        return about_run(self.algorithm, self.seed, self.batch, self.recorder.best, problem=what, rounds=self.rounds)
 
     def result(self) -> Run:
         import pandas as pd
@@ -307,6 +347,22 @@ class Simulation:
             self.reached = self._reached(self.rows)
 
 
+def about_run(algorithm: Algorithm, seed: int, batch: float, optimum: float | None, **more: Any) -> dict[str, Any]:
+    """A run in plain values, for callbacks. ``name``: the algorithm, the parameters that were chosen and the seed."""
+    from fedmls.algorithms import describe, to_dict
+
+    plain = to_dict(algorithm)
+    return {
+        "name": f"{algorithm.name} {describe(algorithm)}, seed={seed}",
+        "algorithm": plain["name"],
+        "parameters": plain["parameters"],
+        "seed": seed,
+        "batch": batch,
+        "optimum": optimum,
+        **more,
+    }
+
+
 def check_problem(problem: Any) -> None:
     if not isinstance(problem, Problem | OracleProblem):
         raise ValueError(f"{type(problem).__name__} is no problem; give a fedmls.Problem or a fedmls.OracleProblem")
@@ -316,6 +372,14 @@ def check_metrics(metrics: Any) -> dict[str, Any]:
     if not isinstance(metrics or {}, Mapping) or not all(callable(metric) for metric in (metrics or {}).values()):
         raise ValueError(f"metrics is {metrics!r}; give functions by name: {{'norm': lambda x: ...}}")
     return dict(metrics or {})
+
+
+def check_callbacks(callback: Any) -> list[Callback]:
+    callbacks = [] if callback is None else list(callback) if isinstance(callback, list | tuple) else [callback]
+    for one in callbacks:
+        if isinstance(one, type) or not callable(one):
+            raise ValueError(f"callback is {one!r}; give a function of a row of the history, such as print")
+    return callbacks
 
 
 def _until(until: float | None, recorder: Recorder) -> float | None:

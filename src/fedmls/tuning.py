@@ -1,14 +1,16 @@
 """``lam0="auto"``: a step size without a grid, for FedMLS, FedMLS-E and FedMLS-D.
 
 The bounds of all three are smallest for μ in proportion to D0/S, the distance from the start to the minimiser over the
-rms length of the clients' subgradients. Neither is known, but both show in the run: μ = c ‖x̄ - x0‖/S is set anew after
-rounds 4, 6, 10, 16, 24, ..., each half as far again as the one before, so that the last third of any run has one μ.
-The first step is a guess, f(x0)/‖g(x0)‖² (Polyak's, with f* = 0) times a constant. FedMLS and FedMLS-E spend an
-exchange to learn it from all clients; in FedMLS-D's first round each client goes by its own, since its proximal step
-leads no farther than the client's own minimum. Clients send two numbers beside their vector; the server needs only
-their means.
+rms length of the clients' subgradients. Neither is known, but both show in the run.
 
-The constants were chosen on ten problems that are not in the benchmark suite (docs/benchmarks.md).
+FedMLS and FedMLS-E set μ = c ‖z - x0‖/S anew after rounds 4, 6, 10, 16, 24, ..., each half as far again as the one
+before, so that the last third of any run has one μ. The first step is a guess, f(x0)/‖g(x0)‖² (Polyak's, with f* = 0)
+times a constant; they spend an exchange to learn it from all clients. Clients send two numbers beside their vector;
+the server needs only their means. The constants were chosen on ten problems that are not in the benchmark suite
+(docs/benchmarks.md).
+
+FedMLS-D begins by the same guesses, each client by its own, since its proximal step leads no farther than the client's
+own minimum. From then on it tries several μ side by side, and keeps the best after the same rounds.
 """
 
 import math
@@ -34,7 +36,7 @@ def check_lam0(lam0: "float | str", lam: object = None) -> None:
 def at_start(x0: Array, local: Local) -> Array:
     """What each client sees where it starts: ‖g_i(x0)‖² and f_i(x0)."""
     x = x0 + 0 * local.weight  # one row per client, where there are several
-    return np.concatenate([_square(local.subgradient(x)), np.asarray(local.value(x))[..., None]], axis=-1)
+    return np.concatenate([squared(local.subgradient(x)), np.asarray(local.value(x))[..., None]], axis=-1)
 
 
 def guess(numbers: Array) -> Array:
@@ -49,7 +51,7 @@ def own_guess(x0: Array, local: Local) -> Array:
 
 def length(subgradient: Array, times: Any = 1.0) -> Array:
     """What each client sends later: the squared length of its subgradient, given ``times`` a number, and 0."""
-    square = _ratio(_square(subgradient), np.asarray(times) ** 2)
+    square = _ratio(squared(subgradient), np.asarray(times) ** 2)
     return np.concatenate([square, 0 * square], axis=-1)
 
 
@@ -68,10 +70,10 @@ def due(k: int) -> bool:
 
 def distance_over(square: float, x: Array, x0: Array) -> float:
     """‖x - x0‖/S with S² = ``square``; 0 where one of them is."""
-    return math.sqrt(float(_square(x - x0)[0]) / square) if square > 0 else 0.0
+    return math.sqrt(float(squared(x - x0)[0]) / square) if square > 0 else 0.0
 
 
-def _square(v: Array) -> Array:
+def squared(v: Array) -> Array:
     return np.asarray((v * v).sum(axis=-1, keepdims=True))
 
 

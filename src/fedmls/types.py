@@ -68,13 +68,19 @@ class Local(Protocol):
         A pass over the rows costs as much as a subgradient: it counts as one, and as one local step.
         """
 
-    def ascend(self, v: Array, weight: Any, p: Array, steps: int) -> tuple[Array, Array]:
-        """Towards the same proximal step, by dual coordinate ascent on ``steps`` mini-batches, at least one pass.
+    def ascend(
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1
+    ) -> tuple[Array, Array]:
+        """Towards the same proximal step, by dual coordinate ascent on ``steps`` mini-batches, or on as many as make so
+        many passes over the client's rows if those are more.
 
         Every row keeps a slope s_j from call to call, at first 0; a step sets those of a mini-batch, one after the
         other, to where the dual of the proximal step is largest. p = Σ_j c_j s_j a_j is the subgradient that they make
-        together, as the last call returned it (at first 0). ``weight`` may differ from client to client.
-        Returns the point that the slopes make, and p.
+        together, as the last call returned it (at first 0). Returns the point that the slopes make, and p.
+
+        Several lanes may run side by side, each with slopes of its own and the same mini-batches: v and p then hold
+        their vectors one after the other, ``weight`` one number for each. From lane ``start``, if that is not
+        negative, all take over the slopes first. A certificate is made of the first lane's.
         """
 
     def subgradient(self, x: Array, where: Any = True) -> Array:
@@ -102,7 +108,7 @@ class Traits(NamedTuple):
     aggregate: "mean": the server sees only Σ w_i up_i, fit for secure aggregation; "stack": every client's upload.
     on_demand: fields of Up that are sent only when the model is asked for.
     certifies: its local averages make a certificate (see :mod:`fedmls.certificate`).
-    numbers: fields of Up that hold a few numbers, or none, instead of a vector: they are never compressed.
+    numbers: fields of Up and Down that hold a few numbers, or none, and no vectors: they are never compressed.
     packed: bytes of one uploaded vector of d numbers, where it is not 8 d (see :mod:`fedmls.compression`).
     """
 

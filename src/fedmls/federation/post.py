@@ -89,9 +89,10 @@ def _cost(sent: dict[str, bytes], asked: list[str], replies: Mapping[str, bytes]
     )
 
 
-def vectors(value: Any, dimension: int) -> int:
-    """How many vectors like the model a message's body holds."""
+def vectors(value: Any, dimension: int, but: tuple[str, ...] = ()) -> int:
+    """How many vectors like the model a message's body holds, outside of fields named ``but``."""
     if isinstance(value, np.ndarray):
-        return int(value.shape == (dimension,))
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return sum(vectors(part, dimension) for part in parts)
+        return value.size // dimension if value.ndim == 1 else 0
+    if isinstance(value, dict):
+        value = [part for name, part in value.items() if name not in but]
+    return sum(vectors(part, dimension, but) for part in value) if isinstance(value, list | tuple) else 0
