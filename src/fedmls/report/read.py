@@ -1,0 +1,166 @@
+"""A results folder in one plain form, whichever command wrote it. Reads files, computes nothing."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+LABELS = ("method", "variant", "parameter")
+Names = tuple[str, str, str]
+
+
+class Seeds(NamedTuple):
+    """How many runs a curve has, and how many of them diverged."""
+
+    all: int
+    diverged: int
+
+
+class Folder(NamedTuple):
+    """history: LABELS, seed, diverged, bytes (up and down) and the columns of :class:`fedmls.types.Run`, with metrics.
+
+    seeds: every curve, in the order of the experiment; also those whose runs all diverged in round 1, and which
+    therefore have no row in the history.
+    """
+
+    label: str
+    history: pd.DataFrame
+    seeds: dict[Names, Seeds]
+    setup: dict[str, Any]
+
+
+def read(paths: Sequence[Path]) -> list[Folder]:
+    for path in paths:
+        if not path.is_dir():
+            what = "no folder" if path.exists() else "not there"
+            raise ValueError(f"{path} is {what}; give a results folder, as fedmls run or fedmls reproduce writes it")
+    return [_folder(path, label) for path, label in zip(paths, _labels(paths), strict=True)]
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """The folders' names; their paths where two have one name."""
+    places = [path.resolve() for path in paths]
+    for i, place in enumerate(places):
+        if place in places[:i]:
+            raise ValueError(f"{paths[i]} is given twice; give two folders")
+    names = [place.name for place in places]
+    return names if len({*names}) == len(names) else [str(path) for path in paths]
+
+
+def _folder(path: Path, label: str) -> Folder:
+    setup = _setup(path / "setup.json")
+    history = _history(path, setup)
+    return Folder(label, history, _seeds(history, path / "summary.csv"), setup)
+
+
+def _refusal(file: Path, error: Exception) -> ValueError:
+    why = (str(error).splitlines() or [type(error).__name__])[0]
+    return ValueError(f"{file} cannot be read ({why}); start the experiment again: it keeps its finished runs")
+
+
+def _setup(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        setup = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _refusal(file, error) from None
+    if not isinstance(setup, dict):
+        raise ValueError(f"{file} holds a {type(setup).__name__}; it must hold an object")
+    return _told_by_a_job(setup) if isinstance(setup.get("job"), dict) else setup
+
+
+def _told_by_a_job(setup: dict[str, Any]) -> dict[str, Any]:
+    """The set-up of a federation: its job is the experiment's file, its nodes are the clients."""
+    job = setup["job"]
+    told: dict[str, Any] = {"spec": job, "command": "fedmls federate --job job.toml"}
+    nodes = setup.get("nodes")
+    if isinstance(nodes, list) and all(isinstance(node, dict) for node in nodes):
+        told["partition"] = [
+            {"client": node.get("name", i), "rows": node.get("rows", 0)} for i, node in enumerate(nodes)
+        ]
+        told["problem"] = {
+            "loss": job.get("loss"),
+            "clients": len(nodes),
+            "rows": sum(n["rows"] for n in told["partition"]),
+        }
+    return told | setup
+
+
+def _history(path: Path, setup: dict[str, Any]) -> pd.DataFrame:
+    file = path / "history.parquet"
+    if not file.exists():
+        raise ValueError(f"{path} holds no history.parquet; {_instead(path)}")
+    try:
+        history = pd.read_parquet(file)
+    except Exception as error:  # a damaged file makes pyarrow and pandas fail in all kinds of ways
+        raise _refusal(file, error) from None
+    if "round" not in history or not pd.api.types.is_numeric_dtype(history["round"]):
+        raise ValueError(f"{file} has no column 'round' of numbers; it is no history of runs")
+    if history.empty:
+        raise ValueError(f"{file} holds no rows: no run came through its first round")
+    return _with_labels(history.reset_index(drop=True), setup)
+
+
+def _instead(path: Path) -> str:
+    if (path / "points.parquet").exists():
+        return "fedmls compare has its own page, report.md"
+    if (path / "runs").is_dir():
+        return "the experiment is not finished: start it again to go on"
+    return "give a results folder, as fedmls run or fedmls reproduce writes it"
+
+
+def _with_labels(history: pd.DataFrame, setup: dict[str, Any]) -> pd.DataFrame:
+    """One form for all: a federation's history is one run without names, and an old one has a column ``reading``."""
+    name, parameters, seed = _of_job(setup.get("job"))
+    found = {
+        "method": ("method", "algorithm", name),
+        "variant": ("variant", "reading", ""),
+        "parameter": ("parameter", "parameters", parameters),
+        "seed": ("seed", "", seed),
+        "diverged": ("diverged", "", False),
+    }
+    for column, (own, other, default) in found.items():
+        history[column] = history[own] if own in history else history.get(other, default)
+    for column in LABELS:
+        history[column] = history[column].astype(object).where(history[column].notna(), "").astype(str)
+    history["diverged"] = history["diverged"].fillna(False).astype(bool)
+    sent = [column for column in ("bytes_up", "bytes_down") if column in history]
+    if sent:
+        history["bytes"] = history[sent].sum(axis=1)
+    return history
+
+
+def _of_job(job: Any) -> tuple[str, str, int]:
+    """Name, parameters and seed of a federation's run."""
+    algorithm = job.get("algorithm") if isinstance(job, dict) else None
+    if not isinstance(algorithm, dict):
+        return "run", "", 0
+    parameters = algorithm.get("parameters") or {}
+    shown = (f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in parameters.items())
+    return str(algorithm.get("name", "run")), ", ".join(shown), int(job.get("seed", 0))
+
+
+def _seeds(history: pd.DataFrame, summary: Path) -> dict[Names, Seeds]:
+    """Counted in the history, and corrected by the summary, which has the runs without a row."""
+    counted = dict(_counted(history))
+    told = dict(_told(summary)) if summary.exists() else {}
+    lost = {names: seeds for names, seeds in told.items() if names in counted or seeds.all == seeds.diverged}
+    return lost | {names: lost.get(names, seeds) for names, seeds in counted.items()}
+
+
+def _counted(history: pd.DataFrame) -> Iterator[tuple[Names, Seeds]]:
+    for names, mine in history.groupby(list(LABELS), sort=False):
+        yield names, Seeds(mine["seed"].nunique(), mine.loc[mine["diverged"], "seed"].nunique())
+
+
+def _told(summary: Path) -> Iterator[tuple[Names, Seeds]]:
+    try:
+        table = pd.read_csv(summary, keep_default_na=False, dtype=str).rename(columns={"reading": "variant"})
+        if {*LABELS, "seeds", "diverged"} <= {*table.columns}:
+            for *names, seeds, diverged in table[[*LABELS, "seeds", "diverged"]].itertuples(index=False):
+                yield tuple(names), Seeds(int(seeds), int(diverged))
+    except ValueError as error:
+        raise _refusal(summary, error) from None
