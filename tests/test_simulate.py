@@ -289,3 +289,14 @@ def test_bad_algorithms(call, error, message):
     with pytest.raises(error) as found:
         call()
     assert str(found.value).startswith(message)
+
+
+@pytest.mark.parametrize("algorithm", [fedmls.Scaffold(eta0=0.01, participants=2), fedmls.FedMLSD()])
+def test_an_exchange_that_is_given_up_leaves_the_last_one_as_it_was(algorithm):
+    """Ctrl-C, twice, in mid-exchange: the checkpoint holds the state before it."""
+    simulation = Simulation(algorithm, svm(), 9, batch=0.5)
+    next(simulation.play())
+    before = [field.copy() for field in simulation.at.clients]
+    simulation._exchange()
+    for kept, field in zip(before, simulation.at.clients, strict=True):
+        np.testing.assert_array_equal(kept, field)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmls.certificate import lower_bound
+from fedmls.progress import waiting
 from fedmls.types import Optimum
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def optimum(problem: "Problem", tolerance: float = 1e-6) -> Optimum:
         raise ValueError(f"{type(problem).__name__} has no rows to solve for; give a fedmls.Problem")
     scales = programs.column_scales(problem.matrix())
     program = programs.make_program(problem, scales)
-    solution, dual = programs.solve(program)
+    solution, dual = waiting("solving for the optimum", lambda: programs.solve(program))
     x = scales * programs.polished(problem, scales, solution[: problem.dimension])
     value = problem.value(x)
     radius = 10 * float(np.linalg.norm(x)) or 1.0

@@ -1,16 +1,23 @@
-"""A progress bar on a terminal; nothing anywhere else."""
+"""What is being done and how far it is, on a terminal; nothing anywhere else."""
 
 import sys
 import tempfile
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
+WAITED_FOR = "fedmls-waited-for"
 
 
 class Bar:
     """Rounds or runs done, the current gap, the time left. ``shown`` None: only if stderr is a terminal."""
+
+    current: ClassVar["Bar | None"] = None  # a terminal has room for one
 
     def __init__(self, name: str, total: int, unit: str, shown: bool | None = None) -> None:
         self.shown = sys.stderr.isatty() if shown is None else shown
@@ -36,6 +43,7 @@ class Bar:
             )
             self.bar.start()
             self.task = self.bar.add_task(self.name, total=self.total, unit=self.unit, note="preparing")
+            Bar.current = self
         return self
 
     def update(self, done: float, gap: float | None = None) -> None:
@@ -44,9 +52,59 @@ class Bar:
             note = "" if gap is None or gap != gap else f"gap {gap:.2e}"
             self.bar.update(self.task, completed=done, note=note)
 
+    def say(self, note: str) -> None:
+        self.bar.update(self.task, note=note)
+
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
+            Bar.current = None
+
+
+def waiting(what: str, work: Callable[[], T], patience: float = 1.0) -> T:
+    """What ``work`` returns. If it takes more than a second, a terminal says ``what`` is being waited for.
+
+    A thread does the work: Ctrl-C is heard only between two steps of Python, and a solver is a single one, of minutes.
+    It cannot be stopped: see :func:`abandoned`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def task() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=task, name=WAITED_FOR)
+    thread.start()
+    thread.join(patience)
+    with ExitStack() as stack:
+        if thread.is_alive():
+            _show(what, stack)
+        thread.join()
+    if failed:
+        raise failed[0]
+    return done[0]
+
+
+def abandoned() -> bool:
+    """Whether work goes on that nobody waits for, after Ctrl-C. Python waits for it before it ends."""
+    return any(thread.name == WAITED_FOR for thread in threading.enumerate())
+
+
+def _show(what: str, stack: ExitStack) -> None:
+    """On the bar, if there is one, else on a line of its own; ``stack`` takes it away."""
+    bar = Bar.current
+    if bar is not None:
+        bar.say(what)
+        stack.callback(bar.say, "preparing")
+    elif sys.stderr.isatty():
+        from rich.console import Console
+
+        stack.enter_context(Console(stderr=True).status(what))
 
 
 class Board:

@@ -251,11 +251,12 @@ class Simulation:
         if taking_part is None:
             self.local.begin(k)
             clients, up = self.algorithm.client_round(k, clients, down, self.local)
-        else:  # idle clients cost nothing: the states of the others are changed where they are
+        else:  # idle clients do no work; the last exchange stays as it was, for a checkpoint
             local = self.problem.local(self.seed, self.batch, taking_part)
             local.begin(k)
             some = type(clients)(*(field[taking_part] for field in clients))
             some, up = self.algorithm.client_round(k, some, down, local)
+            clients = type(clients)(*(field.copy() for field in clients))
             for field, new in zip(clients, some, strict=True):
                 field[taking_part] = new
             self.local.steps[taking_part] += local.steps
