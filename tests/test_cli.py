@@ -13,6 +13,7 @@ import pytest
 from matplotlib import image
 
 from fedmls.experiments import paper, results
+from fedmls.experiments.run import Experiment
 
 FEDMLS = [sys.executable, "-m", "fedmls.cli"]
 SMALL = ["reproduce", "--rounds", "6", "--seeds", "2", "--jobs", "2"]
@@ -42,8 +43,10 @@ def test_reproduce_writes_a_results_folder(reproduced):
         "setup.json",
         "figure.png",
         "figure.pdf",
-        "readings.png",
-        "readings.pdf",
+        "variants.png",
+        "variants.pdf",
+        "best.png",
+        "best.pdf",
     }
     for name in names - {"runs"}:
         assert str(out.relative_to(folder) / name) in done.stdout
@@ -51,7 +54,7 @@ def test_reproduce_writes_a_results_folder(reproduced):
     assert "Best of each grid by the relative gap" in done.stdout
     assert len(list((out / "runs").iterdir())) == 36
     assert done.stderr == ""  # no progress bar where there is no terminal
-    for figure in ("figure.png", "readings.png"):
+    for figure in ("figure.png", "variants.png"):
         pixels = image.imread(out / figure)
         assert pixels.shape[0] > 800
         assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
@@ -59,13 +62,13 @@ def test_reproduce_writes_a_results_folder(reproduced):
 
 def test_the_table_is_the_history(reproduced):
     folder, _ = reproduced
-    history, summary = results.read(folder / "out")[1:]
+    history, summary = results.read(folder / "out")[1:3]
     assert len(history) == 36 * 6
     mine = history[
-        (history["method"] == "Scaffnew") & (history["reading"] == "code") & (history["parameter"] == "η₀ = 0.01")
+        (history["method"] == "Scaffnew") & (history["variant"] == "code") & (history["parameter"] == "η₀ = 0.01")
     ]
     row = summary[
-        (summary["method"] == "Scaffnew") & (summary["reading"] == "code") & (summary["parameter"] == "η₀ = 0.01")
+        (summary["method"] == "Scaffnew") & (summary["variant"] == "code") & (summary["parameter"] == "η₀ = 0.01")
     ]
     last = mine[mine["round"] == 6]["relative_gap"]
     assert len(last) == 2
@@ -73,7 +76,7 @@ def test_the_table_is_the_history(reproduced):
     assert row["spread"].item() == pytest.approx(last.std(ddof=0))
     markdown = (folder / "out" / "summary.md").read_text(encoding="utf-8").splitlines()
     assert len(markdown) == 20
-    assert markdown[0].startswith("| method | reading | parameter | relative gap |")
+    assert markdown[0].startswith("| method | variant | parameter | relative gap |")
 
 
 def test_a_second_start_runs_nothing_again(reproduced):
@@ -129,13 +132,24 @@ def test_holdout_measures_accuracy_on_rows_that_were_not_used(tmp_path):
 
 
 def test_the_split_of_the_released_code():
-    problem, test = paper.split(3, 0.2)
+    problem, metrics = Experiment(paper.spec(1, 1, holdout=0.2)).split(3)
     assert len(problem.y) == 559
-    assert len(test.y) == 140
-    whole, none = paper.split(3, 0.0)
+    assert len(metrics["test_accuracy"].y) == 140
+    whole, none = Experiment(paper.spec(1, 1)).split(3)
     assert len(whole.y) == 699
-    assert none is None
+    assert none == {}
     assert whole.n == problem.n == 10
+
+
+def test_the_set_up_of_the_paper(reproduced):
+    folder, _ = reproduced
+    setup = results.read(folder / "out").setup
+    assert setup["command"] == "fedmls reproduce --rounds 6 --seeds 2 --jobs 2 --out out"
+    assert setup["spec"] == paper.spec(6, 2).values
+    assert setup["problem"]["rows"] == sum(client["rows"] for client in setup["partition"]) == 699
+    assert sum(client["classes"]["malignant"] for client in setup["partition"]) == 241
+    assert setup["optimum"]["0"] == pytest.approx(4.926310429054)  # docs/ledger.md
+    assert setup["seeds"] == 2
 
 
 @pytest.mark.parametrize(
@@ -157,7 +171,9 @@ def test_errors_are_one_line(arguments, message, tmp_path):
 
 def test_help_and_list(tmp_path):
     assert "reproduce" in fedmls("--help", cwd=tmp_path).stdout
-    assert "Algorithms: fedmls, " in fedmls("list", cwd=tmp_path).stdout
+    listed = fedmls("list", cwd=tmp_path).stdout
+    for line in ("Algorithms: fedmls, ", "Losses: hinge, ", "Experiments for fedmls run: example, ", "  schools   "):
+        assert f"\n{line}" in f"\n{listed}"
     assert fedmls("--version", cwd=tmp_path).stdout.startswith("fedmls 0.")
 
 

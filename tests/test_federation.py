@@ -8,7 +8,7 @@ import pytest
 
 import fedmls
 from fedmls.engine import participants
-from fedmls.federation import InProcess, Job, NodeConfig, Stopped, drive
+from fedmls.federation import InProcess, Job, NodeConfig, Stopped, decode, drive
 from tests.federations import Recording, federate, parts
 from tests.problems import lad, svm
 from tests.test_algorithms import SMALL_STEPS
@@ -21,9 +21,9 @@ def named(weights):
     return {f"site-{i + 1}": weight for i, weight in enumerate(weights)}
 
 
-def check_same(result, run):
+def check_same(result, run, columns=SAME):
     np.testing.assert_allclose(result.x, run.x, rtol=0, atol=1e-12)
-    for column in SAME:
+    for column in columns:
         if column in run.history:
             np.testing.assert_allclose(result.history[column], run.history[column], rtol=1e-12, atol=1e-12)
     assert list(result.history.columns) == list(run.history.columns)
@@ -158,7 +158,8 @@ def test_the_folder_holds_the_results(tmp_path):
     result = federate(problem, tmp_path, algorithm=fedmls.FedMLS(), rounds=4, name="trial")
     folder = tmp_path / "job"
     assert result.folder == folder
-    pd.testing.assert_frame_equal(pd.read_parquet(folder / "history.parquet"), result.history)
+    written = pd.read_parquet(folder / "history.parquet")
+    pd.testing.assert_frame_equal(written[list(result.history)], result.history)
     with np.load(folder / "model.npz", allow_pickle=False) as model:
         assert np.array_equal(model["x"], result.x)
         assert model["columns"].tolist() == ["0", "1", "2", "3"]
@@ -226,6 +227,36 @@ def test_a_new_run_begins_at_an_earlier_model(tmp_path):
     second = drive(tmp_path, InProcess(configs), resume=False, start=tmp_path)
     run = fedmls.simulate(fedmls.FedMLS(), problem, rounds=5, x0=first.x, optimum=None)
     check_same(second, run)
+
+
+def test_a_job_may_say_where_to_begin(tmp_path):
+    """The path is relative to the job's file, nodes are not told it, and a run that goes on has no use for it."""
+    problem = svm(n=3, m=40)
+    configs = parts(problem, tmp_path / "parts")
+    Job(algorithm=fedmls.FedMLS(), rounds=5).write(tmp_path / "first")
+    first = drive(tmp_path / "first", InProcess(configs))
+    run = fedmls.simulate(fedmls.FedMLS(), problem, rounds=5, x0=first.x, optimum=None)
+    for name, start in (("folder", "../first"), ("file", str(tmp_path / "first" / "model.npz"))):
+        Job(algorithm=fedmls.FedMLS(), rounds=3, start=start).write(tmp_path / name)
+        transport = Recording(configs)
+        drive(tmp_path / name, transport)
+        assert not any("start" in decode(message).body.get("job", {}) for _, message, _ in transport.carried)
+        Job(algorithm=fedmls.FedMLS(), rounds=5, start="/nowhere").write(tmp_path / name)
+        check_same(drive(tmp_path / name, InProcess(configs)), run)
+    with pytest.raises(Stopped, match=r"/nowhere is no model of an earlier run"):
+        drive(tmp_path / "file", InProcess(configs), resume=False)
+    check_same(drive(tmp_path / "file", InProcess(configs), resume=False, start=tmp_path / "first"), run)
+
+
+def test_a_job_that_begins_anew_in_its_own_folder(tmp_path):
+    problem = svm(n=3, m=40)
+    configs = parts(problem, tmp_path / "parts")
+    Job(algorithm=fedmls.FedMLS(), rounds=5).write(tmp_path)
+    first = drive(tmp_path, InProcess(configs))
+    Job(algorithm=fedmls.FedMLS(), rounds=5, start=".").write(tmp_path)
+    (tmp_path / "checkpoint").unlink()
+    run = fedmls.simulate(fedmls.FedMLS(), problem, rounds=5, x0=first.x, optimum=None)
+    check_same(drive(tmp_path, InProcess(configs)), run)
 
 
 def test_an_earlier_model_in_other_units(tmp_path):

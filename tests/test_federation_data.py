@@ -256,7 +256,7 @@ def test_a_node_answers_whatever_it_is_sent(data):
 
 
 UP = {  # kind of reply: its fields, as documented in docs/federation.md
-    "surveyed": {"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective"},
+    "surveyed": {"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective", "key"},
     "begun": {"lipschitz"},
     "done": {"rounds", "values"},
 }

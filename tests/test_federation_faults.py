@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import fedmls
 from fedmls.federation import InProcess, Job, Message, Node, Stopped, decode, drive, encode
+from fedmls.federation.locks import alone
 from fedmls.federation.messages import unseal
 from tests.federations import Processes, Recording, federate, kept_state, parts
 from tests.problems import svm
@@ -297,6 +298,50 @@ def test_a_server_killed_goes_on_to_the_same_model(where, exchange, tmp_path):
     assert result.history["round"].tolist() == [1, 2, 3, 4, 5]
 
 
+HOLDER = """
+import sys, time
+from pathlib import Path
+from fedmls.federation.locks import alone
+with alone(Path(sys.argv[1]), wait=False):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_two_servers_do_not_share_a_folder(tmp_path):
+    """The second is refused and writes nothing; when the first is killed, the kernel gives its lock back."""
+    configs = parts(PROBLEM, tmp_path / "parts")
+    job = tmp_path / "job"
+    Job(algorithm=fedmls.FedMLS(), **JOB).write(job)
+    before = sorted(job.iterdir())
+    command = [sys.executable, "-c", HOLDER, str(job / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        try:
+            assert first.stdout.readline() == "held\n"
+            for resume in (None, False):
+                with pytest.raises(Stopped, match="another server is at work in"):
+                    drive(job, InProcess(configs), resume=resume)
+            assert sorted(job.iterdir()) == [*before, job / "lock"]
+        finally:
+            first.kill()
+    result = drive(job, InProcess(configs))
+    np.testing.assert_array_equal(result.x, simulated(fedmls.FedMLS()))
+
+
+def test_a_server_within_a_server_is_one_too_many(tmp_path):
+    configs = parts(PROBLEM, tmp_path / "parts")
+    Job(algorithm=fedmls.FedMLS(), **JOB).write(tmp_path)
+
+    class Nested(InProcess):
+        def exchange(self, messages, timeout):
+            with pytest.raises(Stopped, match="another server is at work in"):
+                drive(tmp_path, InProcess(configs))
+            return super().exchange(messages, timeout)
+
+    result = drive(tmp_path, Nested(configs))
+    np.testing.assert_array_equal(result.x, simulated(fedmls.FedMLS()))
+
+
 # Broken and hostile replies
 
 
@@ -523,20 +568,22 @@ def test_a_run_that_diverges_says_so(tmp_path):
 
 
 def test_one_message_at_a_time(tmp_path):
-    """A slow answer must not overwrite the state of a later one: a second node of the same configuration waits."""
-    configs = parts(PROBLEM, tmp_path / "parts")
-    inside = threading.Event()
+    """A slow answer must not overwrite the state of a later one: whoever has a message for the same state waits."""
+    config = parts(PROBLEM, tmp_path / "parts")[0]
+    config.state.mkdir(parents=True)
+    answered = threading.Event()
+    survey = encode(Message("survey", "r-1", 1, 0, {"job": Job(algorithm=fedmls.FedMLS(), **JOB).to_dict()}))
 
     def second():
-        with Node(configs[0])._alone():
-            inside.set()
+        Node(config).answer(survey)
+        answered.set()
 
     thread = threading.Thread(target=second)
-    with Node(configs[0])._alone():
+    with alone(config.state / "lock", wait=True):
         thread.start()
-        assert not inside.wait(0.2)
-    thread.join(10)
-    assert inside.is_set()
+        assert not answered.wait(0.2)
+    assert answered.wait(60)
+    thread.join()
 
 
 def test_a_message_of_the_wrong_kind_is_refused(tmp_path):

@@ -35,7 +35,7 @@ def array(**change):
 
 @given(x=ARRAYS, number=st.floats(), compact=st.booleans())
 def test_there_and_back_to_the_bit(x, number, compact):
-    body = {"after": 7, "rounds": [{"k": 2, "x": x, "t": number}], "points": []}
+    body = {"after": 7, "rounds": [{"k": 2, "x": x, "t": number}], "points": [], "among": None}
     back = decode(encode(Message("round", "a-1", 3, 2, body), compact))
     assert back[:4] == ("round", "a-1", 3, 2)
     found = back.body["rounds"][0]
@@ -231,6 +231,8 @@ def test_job_files_with_mistakes(text, message, tmp_path):
         ({"timeout": 0}, "timeout is 0"),
         ({"nodes": "a"}, "give a list of names"),
         ({"algorithm": fedmls.FedMLS}, "is no algorithm"),
+        ({"start": ""}, "start is ''; give the path of an earlier run's folder"),
+        ({"start": [0.0, 1.0]}, r"start is \[0.0, 1.0\]"),
     ],
 )
 def test_jobs_with_mistakes(change, message):

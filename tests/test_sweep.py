@@ -103,6 +103,30 @@ def test_a_store_tells_targets_apart(tmp_path):
     assert len(list(tmp_path.iterdir())) == 3 * len(GRID)
 
 
+def test_certificates_of_those_that_make_them(tmp_path):
+    problem = svm()
+    for until in (0.5, 0.25, None):
+        for _ in range(2):
+            runs = fedmls.sweep(
+                GRID, problem, rounds=60, certificate=3.0, until=until, store=tmp_path, backend="threads"
+            )
+        for run in runs:
+            proof = {"certificate": 3.0, "until": until} if run.algorithm.traits.certifies else {}
+            expected = fedmls.simulate(run.algorithm, problem, rounds=60, **proof)
+            assert np.array_equal(run.x, expected.x)
+            assert list(run.history.columns) == list(expected.history.columns)
+    assert len(list(tmp_path.iterdir())) == 3 * 2 + 1  # Scaffnew runs without, and once
+
+
+def test_a_store_tells_a_radius_from_none(tmp_path):
+    problem = svm(intercept=False, l2=1.0)
+    for certificate in (1.0, True):
+        (run,) = fedmls.sweep(GRID[:1], problem, rounds=3, certificate=certificate, store=tmp_path, backend="threads")
+        expected = fedmls.simulate(GRID[0], problem, rounds=3, certificate=certificate).history
+        assert run.history["lower_bound"].tolist() == expected["lower_bound"].tolist()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_the_optimum_is_solved_once_for_each_problem(monkeypatch):
     solved = []
     solve = programs.solve
@@ -186,6 +210,8 @@ def test_ctrl_c_keeps_finished_runs(backend, jobs, tmp_path):
         ({"target": 0.0}, "target is 0.0; it must be a positive number"),
         ({"target": 0.1, "optimum": None}, "target is 0.1, but there is no optimum to measure the gap by"),
         ({"metrics": {"gap": len}}, "metrics holds 'gap', which is a column already"),
+        ({"certificate": 1.0, "algorithms": GRID[2:]}, "certificate is 1.0, but none of the algorithms makes one"),
+        ({"until": 1.0}, "until is 1.0, but there is no certificate to prove it by"),
     ],
 )
 def test_bad_input(changes, message, tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmls.checks import one_of, whole
+from fedmls.engine import check_algorithm
 from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar, Board
 from fedmls.record import AnyProblem, Metrics
@@ -20,6 +21,7 @@ from fedmls.simulate import Interrupted, Simulation, check_problem, ctrl_c, know
 from fedmls.store import RunStore
 from fedmls.types import Algorithm, Optimum, Run
 
+Proof = tuple[float | bool | None, float | None]  # certificate, until
 BACKENDS = {"threads": "threading", "processes": "loky", "dask": "dask"}
 
 
@@ -36,13 +38,19 @@ class Task(NamedTuple):
     metrics: Metrics
     every: int
     target: float | None
+    certificate: float | bool | None
+    until: float | None
 
 
 def store_key(task: Task) -> str:
     """Names a run in a store: equal keys, equal results (metrics count by their names only)."""
     if isinstance(task.problem, OracleProblem):
         raise ValueError("runs of a problem made of functions cannot be stored; leave out store=")
-    stops = [task.rounds] if task.target is None else [task.rounds, task.target]
+    stops: list[Any] = [task.rounds] if task.target is None else [task.rounds, task.target]
+    if task.until is not None:
+        stops.append({"until": task.until})
+    if task.certificate is True:  # which the identity writes as the radius 1
+        stops.append("without a radius")
     text = json.dumps([Simulation(*task).identity, *stops, version("fedmls")])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -59,6 +67,8 @@ def sweep(
     metrics: Metrics | Callable[[int], Metrics] | None = None,
     every: int = 1,
     target: float | None = None,
+    certificate: float | bool | None = None,
+    until: float | None = None,
     jobs: int = -1,
     backend: str = "processes",
     store: str | Path | None = None,
@@ -67,6 +77,7 @@ def sweep(
     """:func:`fedmls.simulate` for every algorithm and seed, in that order; ``fedmls.table`` joins the histories.
 
     problem, metrics: as for one run, or functions of the seed.
+    certificate, until: as for one run, for the algorithms that make a certificate; the others run without.
     jobs: how many at once; -1 is one per core.
     backend: "processes"; "threads", which start at once and suit short sweeps (the compiled loop runs outside the
     interpreter's lock); or "dask", which sends the runs to the cluster of the current ``dask.distributed.Client``.
@@ -81,7 +92,8 @@ def sweep(
     finished: dict[int, Run] = {}
     try:
         with Bar("sweep", total, "runs", progress) as bar:
-            tasks = _tasks(algorithms, problem, seeds, rounds, batch, x0, optimum, metrics, every, target)
+            proofs = _proofs(algorithms, certificate, until)
+            tasks = _tasks(algorithms, problem, seeds, rounds, batch, x0, optimum, metrics, every, target, proofs)
             kept = None if store is None else RunStore(store)
             keys = [] if kept is None else [store_key(task) for task in tasks]
             if kept is not None:
@@ -125,6 +137,20 @@ def table(runs: Iterable[Run]) -> Any:
     return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
 
 
+def _proofs(algorithms: list[Algorithm], certificate: float | bool | None, until: float | None) -> list[Proof]:
+    """The certificate and until of each algorithm."""
+    if certificate is None:
+        return [(None, until)] * len(algorithms)
+    for algorithm in algorithms:
+        check_algorithm(algorithm)
+    able = [algorithm.traits.certifies for algorithm in algorithms]
+    if not any(able):
+        raise ValueError(
+            f"certificate is {certificate!r}, but none of the algorithms makes one; fedmls, fedmlse and fedmlsd do"
+        )
+    return [(certificate, until) if makes_one else (None, None) for makes_one in able]
+
+
 def _tasks(
     algorithms: list[Algorithm],
     problem: Any,
@@ -136,6 +162,7 @@ def _tasks(
     metrics: Any,
     every: int,
     target: float | None,
+    proofs: list[Proof],
 ) -> list[Task]:
     if not isinstance(problem, Problem | OracleProblem) and not callable(problem):
         raise ValueError(f"{type(problem).__name__} is no problem; give one, or a function of the seed that makes one")
@@ -147,8 +174,8 @@ def _tasks(
     best = {seed: known_optimum(one, optimum) for seed, one in problems.items()}
     measured = {seed: metrics(seed) if callable(metrics) else metrics or {} for seed in seeds}
     tasks = [
-        Task(algorithm, problems[seed], rounds, batch, int(seed), x0, best[seed], measured[seed], every, target)
-        for algorithm in algorithms
+        Task(algorithm, problems[seed], rounds, batch, int(seed), x0, best[seed], measured[seed], every, target, *proof)
+        for algorithm, proof in zip(algorithms, proofs, strict=True)
         for seed in seeds
     ]
     for task in tasks:  # bad input is refused before any run begins

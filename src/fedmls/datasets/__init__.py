@@ -1,15 +1,21 @@
-"""Data that comes with the package, and makers of problems (:mod:`fedmls.datasets.synthetic`)."""
+"""Data: from files (:func:`read`), by name (:data:`DATASETS`, :func:`load`), made up (:mod:`.synthetic`)."""
 
-import csv
-from importlib import resources
-from typing import Any
-
-import numpy as np
-
+from fedmls.datasets.named import DATASETS, load
+from fedmls.datasets.prepare import Data, impute_means, read
 from fedmls.datasets.synthetic import chain, lad, svm
 from fedmls.types import Array
 
-__all__ = ["DATASETS", "breast_cancer_wisconsin", "chain", "impute_means", "lad", "svm"]
+__all__ = [
+    "DATASETS",
+    "Data",
+    "breast_cancer_wisconsin",
+    "chain",
+    "impute_means",
+    "lad",
+    "load",
+    "read",
+    "svm",
+]
 
 BREAST_CANCER_COLUMNS = (
     "clump_thickness",
@@ -33,23 +39,5 @@ def breast_cancer_wisconsin(impute: bool = True) -> tuple[Array, Array]:
     W. H. Wolberg and O. L. Mangasarian, "Multisurface method of pattern separation for medical diagnosis
     applied to breast cytology", PNAS 87, 1990. UCI Machine Learning Repository; the patient numbers are left out.
     """
-    file = resources.files(__package__).joinpath("breast_cancer_wisconsin.csv")
-    with file.open(encoding="ascii") as lines:
-        rows = list(csv.reader(lines))[1:]
-    X = np.array([[float(v) if v else np.nan for v in row[:-1]] for row in rows])
-    y = np.array([1.0 if row[-1] == "malignant" else -1.0 for row in rows])
-    return (impute_means(X) if impute else X), y
-
-
-def impute_means(X: Any, means: Any = None) -> Array:
-    """X with every NaN replaced by its column's mean (over X itself, unless ``means`` are given)."""
-    X = np.array(X, dtype=float)
-    if means is None:
-        empty = np.flatnonzero(np.isnan(X).all(axis=0))
-        if empty.size:
-            raise ValueError(f"column {empty[0]} holds no number at all; drop it")
-        means = np.nanmean(X, axis=0)
-    return np.asarray(np.where(np.isnan(X), means, X))
-
-
-DATASETS = {"breast_cancer_wisconsin": breast_cancer_wisconsin}
+    data = load("breast_cancer_wisconsin", missing="mean" if impute else "keep")
+    return data.X, data.y

@@ -1,15 +1,24 @@
-"""Figures of a results folder, drawn from its files alone."""
+"""Figures of a results folder, drawn from its files alone: PDF for papers, PNG to look at.
+
+figure    one panel for each method (in its first variant) with a curve for each parameter
+variants  the methods that have several variants, one panel for each
+best      the best parameter of each method in one panel, as wide as a column of a paper
+"""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from fedmls.experiments.results import read
+from fedmls.experiments import results
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), and markers for print without colour.
-STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
+STYLES = (
+    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D")),
+    *(("#E69F00", "v"), ("#56B4E9", "P"), ("#000000", "X")),
+)
+COLUMN = 3.5  # inches
 RC = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -21,76 +30,161 @@ RC = {
     "figure.constrained_layout.use": True,
     "pdf.fonttype": 42,
 }
-TITLES = {"text": "as in the paper's text", "code": "as in the released code"}
+
+
+class Panel(NamedTuple):
+    """A panel with its curves, told apart by one of the columns."""
+
+    title: str
+    history: pd.DataFrame
+    by: str = "parameter"
+
+
+class Measure(NamedTuple):
+    """What the figures show: the gap, or the objective where f* is not known."""
+
+    column: str
+    title: str
 
 
 def draw(folder: Path) -> list[Path]:
-    """figure.*: one panel per method, in the text's reading; readings.*: the methods that have two."""
-    history = read(folder).history
-    read_in = history.groupby("method")["reading"].nunique()
-    main = history[history["reading"] != "code"]
-    methods = [(name, main[main["method"] == name], name) for name in main["method"].unique()]
-    two = [
-        (name, history[(history["method"] == name) & (history["reading"] == reading)], f"{name}, {TITLES[reading]}")
-        for name in history["method"].unique()
-        if read_in[name] > 1
-        for reading in ("text", "code")
+    """All figures of the folder; the files written."""
+    done = results.read(folder)
+    history, titles = done.history, done.setup.get("variants") or {}
+    measure = Measure("relative_gap", "relative gap  (f − f*)/f*")
+    if history["relative_gap"].isna().all():
+        measure = Measure("objective", "objective  f")
+    named = {name: mine["variant"].unique().tolist() for name, mine in history.groupby("method", sort=False)}
+    main = [Panel(name, _of(history, name, variants[0])) for name, variants in named.items()]
+    several = [
+        Panel(f"{name}, {titles.get(variant, variant)}".rstrip(", "), _of(history, name, variant))
+        for name, variants in named.items()
+        if len(variants) > 1
+        for variant in variants
     ]
-    files = _panels(methods, folder / "figure")
-    return files + (_panels(two, folder / "readings") if two else [])
+    files = _panels(main, measure, folder / "figure")
+    for old in folder.glob("variants.*"):
+        old.unlink()
+    if several:
+        files += _panels(several, measure, folder / "variants")
+    if history[measure.column].notna().any():  # otherwise all runs diverged at once
+        files += _best(done, measure, folder / "best")
+    return files
 
 
-def _panels(panels: list[tuple[str, pd.DataFrame, str]], stem: Path) -> list[Path]:
-    """Relative gap against rounds as lines and against local steps as dots, log-log, on equal axes."""
+def _of(history: pd.DataFrame, method: str, variant: str) -> pd.DataFrame:
+    return history[(history["method"] == method) & (history["variant"] == variant)]
+
+
+def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
+    """The measure against rounds as lines and against local steps as dots, log-log, on equal axes."""
+    plt, rc = _pyplot()
+    columns = min(len(panels), 2 if len(panels) <= 6 else 3)
+    lines = -(-len(panels) // columns)
+    with rc:
+        figure, axes = plt.subplots(
+            lines, columns, figsize=(3.6 * columns, 2.9 * lines), sharex=True, sharey=True, squeeze=False
+        )
+        for ax, panel in zip(axes.flat, panels, strict=False):
+            _curves(ax, panel, measure, dots=True)
+            ax.set_title(panel.title, loc="left", fontsize=10)
+            if panel.history["parameter"].any():
+                ax.legend(fontsize=8, loc="lower left")
+        for ax in axes.flat[len(panels) :]:
+            ax.set_axis_off()
+        for ax in axes.flat[max(0, len(panels) - columns) : len(panels)]:
+            ax.set_xlabel("rounds (lines), local steps (dots)")
+            ax.tick_params(labelbottom=True)
+        for ax in axes[:, 0]:
+            ax.set_ylabel(measure.title)
+        figure.supxlabel(_note(panels[0].history), fontsize=8, color="0.4")
+        return _saved(figure, stem)
+
+
+def _best(done: results.Results, measure: Measure, stem: Path) -> list[Path]:
+    """The measure against rounds: the best parameter of each method and variant."""
+    plt, rc = _pyplot()
+    keys = list(results.LABELS)
+    chosen = results.best(done.summary, done.setup.get("target"))[keys]
+    mine = [(_name(*names), (done.history[keys] == names).all(axis=1)) for names in chosen.to_numpy().tolist()]
+    history = pd.concat([done.history[those].assign(curve=name) for name, those in mine], ignore_index=True)
+    columns = 1 if len(mine) < 3 else 2
+    with rc:
+        figure, ax = plt.subplots(figsize=(COLUMN, 2.3 + 0.16 * -(-len(mine) // columns)))
+        _curves(ax, Panel("", history, "curve"), measure, dots=False)
+        ax.set_xlabel("rounds")
+        ax.set_ylabel(measure.title)
+        figure.legend(loc="outside upper left", fontsize=7, ncols=columns, columnspacing=1.0)
+        figure.supxlabel(_note(history), fontsize=7, color="0.4")
+        return _saved(figure, stem)
+
+
+def _name(method: str, variant: str, parameter: str) -> str:
+    return ", ".join(filter(None, [f"{method} ({variant})" if variant else method, parameter]))
+
+
+def _note(history: pd.DataFrame) -> str:
+    seeds = history["seed"].nunique()
+    return f"mean over {seeds} seeds; bands from the smallest to the largest" if seeds > 1 else "one seed"
+
+
+def _pyplot() -> tuple[Any, Any]:
+    """Matplotlib without a window, and its settings to draw with."""
     import matplotlib as mpl
 
     mpl.use("Agg", force=False)
     import matplotlib.pyplot as plt
 
-    columns = 2 if len(panels) > 2 else len(panels)
-    lines = -(-len(panels) // columns)
-    with mpl.rc_context(RC):
-        figure, axes = plt.subplots(
-            lines, columns, figsize=(3.6 * columns, 2.9 * lines), sharex=True, sharey=True, squeeze=False
-        )
-        for ax, (_, history, title) in zip(axes.flat, panels, strict=False):
-            _panel(ax, history)
-            ax.set_title(title, loc="left", fontsize=10)
-        for ax in axes[-1]:
-            ax.set_xlabel("rounds (lines), local steps (dots)")
-        for ax in axes[:, 0]:
-            ax.set_ylabel("relative gap  (f − f*)/f*")
-        seeds = panels[0][1]["seed"].nunique()
-        figure.supxlabel(f"mean over {seeds} seeds; bands from the smallest to the largest", fontsize=8, color="0.4")
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # laid out once, for both files
-        files = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
-        for file in files:
-            figure.savefig(file, dpi=200)
-        plt.close(figure)
+    return plt, mpl.rc_context(RC)
+
+
+def _saved(figure: Any, stem: Path) -> list[Path]:
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, for both files
+    files = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
+    for file in files:
+        figure.savefig(file, dpi=200)
+    _pyplot()[0].close(figure)
     return files
 
 
-def _panel(ax: Any, history: pd.DataFrame) -> None:
-    seeds = history["seed"].nunique()
-    finite = history[~history["diverged"]]
-    for (colour, marker), name in zip(STYLES, history["parameter"].unique(), strict=False):
-        mine = finite[finite["parameter"] == name]
+def _curves(ax: Any, panel: Panel, measure: Measure, dots: bool) -> None:
+    seeds = panel.history["seed"].nunique()
+    finite = panel.history[~panel.history["diverged"]]
+    names = panel.history[panel.by].unique()
+    for (colour, marker), name in zip(_styles(len(names)), names, strict=True):
+        mine = finite[finite[panel.by] == name]
         if mine.empty:
             ax.plot([], [], color=colour, marker=marker, label=f"{name}: diverged")
             continue
-        per_round = mine.groupby("round").agg({"relative_gap": ["mean", "min", "max"], "local_steps": "mean"})
-        kept = per_round.iloc[_log_spaced(len(per_round), 60)]
-        gap = kept["relative_gap"]
+        values, steps = _per_round(mine, measure.column), _per_round(mine, "local_steps").mean(axis=1)
+        kept = _log_spaced(len(values), 60)
+        mean, low, high = (part.iloc[kept] for part in (values.mean(axis=1), values.min(axis=1), values.max(axis=1)))
         lost = seeds - mine["seed"].nunique()
         label = f"{name} ({lost} of {seeds} diverged)" if lost else name
-        ax.plot(kept.index, gap["mean"], color=colour, lw=1.4, marker=marker, markevery=12, ms=4, label=label)
-        ax.fill_between(kept.index, gap["min"].clip(lower=1e-16), gap["max"], color=colour, alpha=0.15, lw=0)
-        ax.plot(kept["local_steps"].iloc[::2], gap["mean"].iloc[::2], ls="", marker=".", ms=3, color=colour)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+        ax.plot(mean.index, mean, color=colour, lw=1.4, marker=marker, markevery=12, ms=4, label=label)
+        ax.fill_between(mean.index, low.clip(lower=1e-16), high, color=colour, alpha=0.15, lw=0)
+        if dots:
+            ax.plot(steps.iloc[kept].iloc[::2], mean.iloc[::2], ls="", marker=".", ms=3, color=colour)
+    if (finite[measure.column] > 0).any():
+        ax.set_xscale("log")
+        ax.set_yscale("log")
     ax.minorticks_off()
-    ax.legend(fontsize=8, loc="lower left")
+
+
+def _per_round(history: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The column by round and seed; a run that ended early stays where it was."""
+    return history.pivot_table(index="round", columns="seed", values=column, dropna=False).ffill()
+
+
+def _styles(curves: int) -> list[tuple[Any, str]]:
+    """A colour and a marker for each curve; more than there are colours get shades from dark to light."""
+    if curves <= len(STYLES):
+        return list(STYLES[:curves])
+    import matplotlib as mpl
+
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.9, curves))
+    return [(tuple(shade), STYLES[i % len(STYLES)][1]) for i, shade in enumerate(shades)]
 
 
 def _log_spaced(count: int, points: int) -> Any:

@@ -8,13 +8,14 @@
 Paths are relative to the configuration file.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, is_sparse, positive, real, truth, unknown, whole
+from fedmls.checks import hyperparameters, is_sparse, positive, truth, unknown, whole
+from fedmls.datasets.files import UNREADABLE, Table, kind_of, label_text, read_table, text_columns
+from fedmls.datasets.files import sorted_classes as sorted_classes
 from fedmls.federation.job import read_config
 from fedmls.types import Array
 
@@ -31,6 +32,8 @@ class NodeConfig:
     rows (and values in a column): those of one row would be the row.
     max_epsilon: take part only in runs with privacy, as long as ε of all runs begun here, for the δ of this
     configuration, is at most this.
+    key: the file of its own key for secure sums; made in the state folder unless given.  peers: take part only in
+    secure runs, and with nodes of these public keys (:mod:`fedmls.federation.secure`).
     """
 
     name: str
@@ -43,20 +46,26 @@ class NodeConfig:
     min_rows: int = 5
     max_epsilon: float | None = None
     delta: float = 1e-5
+    key: Path | None = None
+    peers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(f"name is {self.name!r}; give the node a name")
-        for key in ("data", "state"):
+        for key in ("data", "state") if self.key is None else ("data", "state", "key"):
             if not isinstance(getattr(self, key), str | Path):
                 raise ValueError(f"{key} is {getattr(self, key)!r}; give a path")
             object.__setattr__(self, key, Path(getattr(self, key)))
-        reader(self.data)
+        kind_of(self.data)
         if self.label is not None and not isinstance(self.label, str):
             raise ValueError(f"label is {self.label!r}; give the name of a column")
         if not isinstance(self.ignore, list | tuple) or not all(isinstance(column, str) for column in self.ignore):
             raise ValueError(f"ignore is {self.ignore!r}; give a list of columns")
         object.__setattr__(self, "ignore", tuple(self.ignore))
+        if self.peers is not None:
+            if not isinstance(self.peers, list | tuple) or not all(isinstance(one, str) for one in self.peers):
+                raise ValueError(f"peers is {self.peers!r}; give a list of public keys")
+            object.__setattr__(self, "peers", tuple(self.peers))
         if self.columns is not None:
             whole("columns", self.columns)
         truth("report_objective", self.report_objective)
@@ -65,6 +74,10 @@ class NodeConfig:
             positive("max_epsilon", self.max_epsilon)
         if not positive("delta", self.delta) < 1:
             raise ValueError(f"delta is {self.delta!r}; take it between 0 and 1, e.g. 1e-5")
+
+    @property
+    def key_file(self) -> Path:
+        return self.state / "secure.key" if self.key is None else self.key
 
     @classmethod
     def read(cls, file: str | Path) -> "NodeConfig":
@@ -79,7 +92,8 @@ class NodeConfig:
             for key in ("name", "data", "state"):
                 if key not in values:
                     raise ValueError(f"the node has no {key!r}")
-                if key != "name" and isinstance(values[key], str):
+            for key in ("data", "state", "key"):
+                if isinstance(values.get(key), str):
                     values[key] = file.parent / values[key]
             return cls(**values)
         except ValueError as error:
@@ -99,10 +113,11 @@ def read_rows(config: NodeConfig) -> Rows:
     if not config.data.exists():
         raise Refused(f"its data file {config.data.name} is not there")
     try:
-        rows = reader(config.data)(config)
+        table = read_table(config.data, config.columns)
+        rows = frame_rows(table, config.label, config.ignore) if table.is_frame else array_rows(table, config)
     except Refused:
         raise
-    except (ValueError, OSError, KeyError) as error:
+    except UNREADABLE as error:
         raise Refused(f"its data file {config.data.name} cannot be read ({type(error).__name__})") from error
     m = rows.X.shape[0]
     if m < config.min_rows:
@@ -113,82 +128,34 @@ def read_rows(config: NodeConfig) -> Rows:
     return rows
 
 
-def reader(file: Path) -> Callable[[NodeConfig], Rows]:
-    """The function that reads files of this kind."""
-    suffixes = [suffix.lower() for suffix in file.suffixes]
-    kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else "".join(suffixes[-1:])
-    if kind not in READERS:
-        raise ValueError(f"{file.name} is of no known kind; take one of {', '.join(READERS)}")
-    return READERS[kind]
-
-
-def read_frame_rows(config: NodeConfig) -> Rows:
-    return frame_rows(read_frame(config.data), config.label, config.ignore)
-
-
-def read_frame(file: Path) -> Any:
-    import pandas as pd
-
-    return pd.read_parquet(file) if file.suffix.lower() == ".parquet" else pd.read_csv(file)
-
-
-def frame_rows(frame: Any, label: str | None, ignore: tuple[str, ...] = ()) -> Rows:
+def frame_rows(table: Table, label: str | None, ignore: tuple[str, ...] = ()) -> Rows:
     """The rows of a data frame with a label column."""
-    frame.columns = [str(column) for column in frame.columns]
     if label is None:
         raise Refused("its configuration names no label column")
     for column in (label, *ignore):
-        if column not in frame.columns:
+        if column not in table.names:
             raise Refused(f"its data has no column {column!r}")
-    features = frame.drop(columns=[label, *ignore])
-    text = [c for c in features.columns if features[c].dtype.kind not in "biuf" and not _nullable(features[c])]
+    features = table.features.drop(columns=[label, *ignore])
+    text = text_columns(features)
     if text:
         raise Refused(f"its column {text[0]!r} holds no numbers; encode it, or name it in ignore")
     X = features.to_numpy(dtype=float, na_value=np.nan)
-    return Rows(X, frame[label].to_numpy(), tuple(features.columns))
+    return Rows(X, table.features[label].to_numpy(), tuple(features.columns))
 
 
-def _nullable(column: Any) -> bool:
-    """Whether the column holds numbers of a kind of pandas' own."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    return bool(is_numeric_dtype(column) or is_bool_dtype(column))
-
-
-def read_svmlight(config: NodeConfig) -> Rows:
-    from scipy.sparse import csr_array
-    from sklearn.datasets import load_svmlight_file
-
-    X, y = load_svmlight_file(str(config.data), n_features=config.columns, zero_based=False)
-    rows = csr_array(X)
-    if rows.nnz < 2**31:  # scikit-learn reads no others
-        rows.indices, rows.indptr = rows.indices.astype(np.int32), rows.indptr.astype(np.int32)
-    return Rows(rows, y, tuple(str(j + 1) for j in range(X.shape[1])))
-
-
-def read_npz(config: NodeConfig) -> Rows:
-    label = config.label or "y"
-    with np.load(config.data, allow_pickle=False) as arrays:
-        for name in ("X", label):
-            if name not in arrays:
-                raise Refused(f"its data file has no array {name!r}")
-        X, y = np.asarray(arrays["X"], dtype=float), arrays[label]
-        names = arrays["columns"] if "columns" in arrays else range(X.shape[1] if X.ndim == 2 else 0)
-        columns = tuple(str(name) for name in names)
+def array_rows(table: Table, config: NodeConfig) -> Rows:
+    """The rows of an svmlight file, whose label has no name, or of an NPZ file."""
+    X, columns, sparse = table.features, table.names, is_sparse(table.features)
+    label = "y" if sparse else config.label or "y"
+    if X is None or label not in table.others:
+        raise Refused(f"its data file has no array {'X' if X is None else label!r}")
+    y = table.others[label]
+    if sparse:
+        return Rows(X, y, tuple(columns))
     if X.ndim != 2 or len(columns) != X.shape[1] or y.shape != (X.shape[0],):
         raise Refused(f"its arrays do not fit: X {X.shape}, {label} {y.shape}, {len(columns)} columns")
     keep = [j for j, column in enumerate(columns) if column not in config.ignore]
     return Rows(X[:, keep], y, tuple(columns[j] for j in keep))
-
-
-READERS: dict[str, Callable[[NodeConfig], Rows]] = {
-    ".csv": read_frame_rows,
-    ".parquet": read_frame_rows,
-    ".svm": read_svmlight,
-    ".svmlight": read_svmlight,
-    ".libsvm": read_svmlight,
-    ".npz": read_npz,
-}
 
 
 def check_numbers(y: Any) -> None:
@@ -202,33 +169,10 @@ def check_numbers(y: Any) -> None:
 
 def label_texts(y: Any) -> list[str]:
     """Labels as text, the same for 1, 1.0 and "1": files of one federation write them in their own ways."""
-    return [_label_text(value) for value in np.asarray(y).tolist()]
-
-
-def _label_text(value: Any) -> str:
-    if value is None or value != value:
+    labels = np.asarray(y).tolist()
+    if any(value is None or value != value for value in labels):
         raise Refused("its label column has missing values")
-    number = _number(value)
-    if number is None:
-        return str(value)
-    return str(int(number)) if number == int(number) else repr(number)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return real(float(value))
-    except (TypeError, ValueError):
-        return None
-
-
-def sorted_classes(classes: list[str]) -> list[str]:
-    """The larger one, which becomes +1, last; numbers as numbers, the rest as text."""
-    numbers = [_number(text) for text in classes]
-    if None in numbers:
-        return sorted(classes)
-    return sorted(classes, key=float)
+    return [label_text(value) for value in labels]
 
 
 def column_sums(rows: Rows, least: int) -> tuple[Any, Array, Array]:

@@ -24,6 +24,7 @@ from fedmls.checks import at_least, check_batch, hyperparameters, one_of, positi
 from fedmls.engine import check_algorithm, participants
 from fedmls.federation.messages import RUN_NAME
 from fedmls.federation.privacy import Privacy, check_private
+from fedmls.federation.secure import check_secure
 from fedmls.losses import Loss, epsilon_insensitive, get_loss, huber, pinball
 from fedmls.types import Algorithm
 
@@ -49,6 +50,9 @@ class Job:
     ("stop"). on_bad: the same for a node that refuses, or whose answer fails a check: "stop" or "without".
     max_norm: an uploaded vector that is longer fails the check.
     privacy: noise on the uploads (:mod:`fedmls.federation.privacy`), a table with clip, noise and delta.
+    secure: the server sees sums over nodes only (:mod:`fedmls.federation.secure`).
+    start: begin at the model of an earlier run, the path of its folder or of its model.npz on the server; in a file,
+    relative to the file.
     """
 
     algorithm: Algorithm
@@ -75,6 +79,8 @@ class Job:
     on_bad: str = "stop"
     max_norm: float = 1e9
     privacy: Privacy | None = None
+    secure: bool = False
+    start: str | None = None
 
     def __post_init__(self) -> None:
         check_algorithm(self.algorithm)
@@ -88,13 +94,17 @@ class Job:
         at_least("l2", self.l2, 0.0)
         at_least("l1", self.l1, 0.0)
         one_of("reduction", self.reduction, ("sum", "mean"))
-        for name in ("intercept", "impute", "standardise", "report_objective"):
+        for name in ("intercept", "impute", "standardise", "report_objective", "secure"):
             truth(name, getattr(self, name))
         self._check_weights()
         self._check_proof()
         self._check_answers()
         if self.privacy is not None:
             check_private(self)
+        if self.secure:
+            check_secure(self)
+        if self.start is not None and (not isinstance(self.start, str) or not self.start):
+            raise ValueError(f"start is {self.start!r}; give the path of an earlier run's folder or of its model.npz")
 
     def _check_weights(self) -> None:
         if not isinstance(self.weights, dict):
@@ -166,7 +176,10 @@ class Job:
                 raise ValueError(f"{file} holds {len(found)} of {' and '.join(FILES)}; it must hold one")
             file = found[0]
         try:
-            return cls.from_dict(read_config(file))
+            values = read_config(file)
+            if isinstance(values.get("start"), str) and values["start"]:
+                values["start"] = str(file.parent.resolve() / values["start"])
+            return cls.from_dict(values)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
 

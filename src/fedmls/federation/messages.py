@@ -29,14 +29,16 @@ CODES = {1: "<u1", 2: "<u2"}
 BODIES: dict[str, frozenset[str]] = {
     # server to client, and its answer
     "survey": frozenset({"job"}),
-    "surveyed": frozenset({"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective"}),
-    "begin": frozenset({"job", "client", "n", "weight", "columns", "classes", "means", "scales", "start"}),
+    "surveyed": frozenset({"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective", "key"}),
+    "sums": frozenset({"job", "client", "keys", "columns", "means"}),  # if secure
+    "begin": frozenset({"job", "client", "n", "weight", "keys", "columns", "classes", "means", "scales", "start"}),
     "begun": frozenset({"lipschitz"}),
-    "round": frozenset({"after", "rounds", "points"}),
+    "round": frozenset({"after", "rounds", "points", "among"}),
     "done": frozenset({"rounds", "values"}),
+    "masked": frozenset({"rounds", "uploads", "values"}),  # instead of it, if secure
     "refused": frozenset({"why"}),
     # files
-    "state": frozenset({"begin", "fingerprint", "digest", "reply", "before", "before_exchange", "after", "released"}),
+    "state": frozenset({"begin", "fingerprint", "digest", "done", "before", "before_exchange", "after", "released"}),
     "checkpoint": frozenset({"job", "survey", "at"}),
 }
 

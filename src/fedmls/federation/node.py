@@ -2,16 +2,15 @@
 
 A node needs nothing but its configuration: it may stay in memory, or be made anew for every message. Its state folder
 holds one file for each run, written whole or not at all: the state before and after the last message it worked on,
-that message's digest, and the reply. A message delivered twice gets the same reply, and if the server never saw the
-reply and went on without it, the node goes back to the state before.
+a digest of the work that was asked for, and what came of it. A message delivered twice gets the same reply, and if the
+server never saw the reply and went on without it, the node goes back to the state before.
 """
 
 import hashlib
 import json
 import math
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ import numpy as np
 
 from fedmls.checkpoint import whole_file
 from fedmls.checks import is_sparse
-from fedmls.engine import message_types
+from fedmls.engine import participants
+from fedmls.federation import replies, secure, work
 from fedmls.federation.data import (
     NodeConfig,
     Refused,
@@ -32,19 +32,17 @@ from fedmls.federation.data import (
     sorted_classes,
 )
 from fedmls.federation.job import Job
-from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, fields, seal, unseal
-from fedmls.federation.privacy import epsilon, noisy
+from fedmls.federation.locks import alone
+from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
+from fedmls.federation.privacy import epsilon
+from fedmls.federation.survey import squares_around
+from fedmls.federation.work import LOST
 from fedmls.local import RowsLocal
 from fedmls.problem import Problem
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where messages must come one at a time
-    fcntl = None  # type: ignore[assignment]
+from fedmls.types import Array
 
 MOST_BYTES = 1024 * MEBIBYTE
 LOG, LEDGER = "errors.log", "privacy.jsonl"
-LOST = "a new run from the last model is the way to go on"
 
 
 class Node:
@@ -63,12 +61,14 @@ class Node:
             asked = decode(message, MOST_BYTES)
             kinds: dict[str, Callable[[Message, bytes], bytes]] = {
                 "survey": self._survey,
+                "sums": self._sums,
                 "begin": self._begin,
                 "round": self._round,
             }
             if asked.kind not in kinds:
                 raise Refused(f"a node answers no message of the kind {asked.kind!r}")
-            with self._alone():
+            self.config.state.mkdir(parents=True, exist_ok=True)
+            with alone(self.config.state / "lock", wait=True):  # a slow answer must not overwrite a later state
                 return kinds[asked.kind](asked, message)
         except (Refused, MessageError) as error:
             why = str(error)
@@ -80,7 +80,7 @@ class Node:
     def _survey(self, asked: Message, message: bytes) -> bytes:
         """What is safe to share: how many rows, which columns, which labels, and column sums if they are needed."""
         job = _job(asked.body["job"])
-        self._check_privacy(job)
+        self._check_terms(job)
         rows, classes = self._rows(), None
         if job.get_loss().is_classification:
             classes = sorted_classes(sorted({*label_texts(rows.y)}))
@@ -99,31 +99,50 @@ class Node:
             "classes": classes,
             **dict(zip(("counts", "sums", "squares"), sums, strict=True)),
             "reports_objective": self.config.report_objective,
+            "key": secure.public_key(self._key()) if job.secure else None,
         }
         if not job.standardise:
             body["squares"] = None
+        if job.secure:  # they are told later, masked
+            body |= {"counts": None, "sums": None, "squares": None}
         return encode(asked._replace(kind="surveyed", body=body))
+
+    def _sums(self, asked: Message, message: bytes) -> bytes:
+        """Column sums, masked: of values and how many they are; if the means are known, of squares and whether any."""
+        body, job = asked.body, _job(asked.body["job"])
+        self._check_terms(job)
+        if not (job.secure and (job.impute or job.standardise)):
+            raise Refused("it is asked for column sums that the job has no need of")
+        rows = self._rows()
+        order = [rows.columns.index(column) for column in body["columns"]]
+        counts, sums, squares = (each[order] for each in column_sums(rows, self.config.min_rows))
+        told = np.concatenate([counts, sums])
+        if body["means"] is not None:
+            around = squares_around(body["means"], counts, sums, squares)
+            told = np.concatenate([around, around > 0])
+        words = self._hidden(asked, body, told, list(range(len(body["keys"]))))
+        return encode(asked._replace(kind="masked", body={"rounds": [], "uploads": words, "values": None}))
 
     def _begin(self, asked: Message, message: bytes) -> bytes:
         """The run begins: the state of a client before round 1."""
         digest, kept = hashlib.sha256(message).hexdigest(), self._load(asked.run, missing_is_fine=True)
-        if kept is not None:
-            if kept.body["digest"] == digest:
-                return bytes(kept.body["reply"])
+        if kept is not None and kept.body["digest"] != digest:
             raise Refused(f"the run {asked.run} has begun here already")
-        job = _job(asked.body["job"])
-        self._check_privacy(job, begins=asked.run)
-        problem = self._problem_of(asked)
-        _, client = job.algorithm.init(asked.body["start"], asked.body["n"])
-        local = self._local(asked.body, problem)
-        G = float(problem.lipschitz()[0]) if job.privacy is None else math.inf
+        job, problem = _job(asked.body["job"]), self._problem_of(asked)
+        G = math.inf if job.secure or job.privacy is not None else float(problem.lipschitz()[0])
         reply = encode(asked._replace(kind="begun", body={"lipschitz": G}))
-        state = _snapshot(client, local)
+        if kept is not None:
+            return reply
+        self._check_terms(job, begins=asked.run)
+        if job.secure and len(self._keys(asked.body)[1]) != asked.body["n"]:
+            raise Refused(f"it is told {len(asked.body['keys'])} keys of {asked.body['n']} nodes")
+        _, client = job.algorithm.init(asked.body["start"], asked.body["n"])
+        state = work.snapshot(client, self._local(asked.body, problem))
         body = {
             "begin": asked.body,
             "fingerprint": problem.fingerprint,
             "digest": digest,
-            "reply": reply,
+            "done": [],
             "before": state,
             "before_exchange": asked.exchange,
             "after": state,
@@ -136,41 +155,101 @@ class Node:
         """The rounds that are asked for, and f_i at the points."""
         kept = self._load(asked.run)
         assert kept is not None
-        begin, digest = kept.body["begin"], hashlib.sha256(message).hexdigest()
-        if asked.body["rounds"] and kept.exchange == asked.exchange and kept.body["digest"] == digest:
-            return bytes(kept.body["reply"])
-        problem = self._problem_of(asked._replace(body=begin), kept.body["fingerprint"])
+        begin = kept.body["begin"]
+        job, problem = _job(begin["job"]), self._problem_of(asked._replace(body=begin), kept.body["fingerprint"])
         if asked.body["points"]:
-            self._check_objective(_job(begin["job"]))
-        values = _values(asked.body["points"], problem)
-        if not asked.body["rounds"]:  # nothing changes, so nothing is kept
-            return encode(asked._replace(kind="done", body={"rounds": [], "values": values}))
-        before, before_exchange = _state_after(kept, asked)
-        job, local = _job(begin["job"]), self._local(begin, problem, before)
+            self._check_objective(job)
+        values = work.values(asked.body["points"], problem)
+        done = self._done(asked, kept, job, problem) if asked.body["rounds"] else []
+        if job.secure:
+            return self._masked(asked, begin, job, done, values)
+        compact = job.algorithm.traits.packed is not None
+        return encode(asked._replace(kind="done", body={"rounds": done, "values": values}), compact)
+
+    def _done(self, asked: Message, kept: Message, job: Job, problem: Problem) -> list[dict[str, Any]]:
+        """What comes of the rounds. Whoever asks again for the same work, among whatever nodes, gets the same."""
+        wanted = asked._replace(body={name: asked.body[name] for name in ("after", "rounds")})
+        digest = hashlib.sha256(encode(wanted)).hexdigest()
+        if kept.exchange == asked.exchange and kept.body["digest"] == digest:
+            return list(kept.body["done"])
+        begin, (before, before_exchange) = kept.body["begin"], work.state_after(kept, asked)
+        local = self._local(begin, problem, before)
         released = kept.body["released"] + len(asked.body["rounds"])
         if job.privacy is not None and released > job.rounds:
             raise Refused(f"it has answered {job.rounds} rounds of the run {asked.run}, for which its ε was told")
-        client, done = _work(job, begin, before, local, asked.body["rounds"])
-        compact = job.algorithm.traits.packed is not None
-        reply = encode(asked._replace(kind="done", body={"rounds": done, "values": values}), compact)
+        client, done = work.work(job, begin, before, local, asked.body["rounds"])
         body = {
             **kept.body,
             "digest": digest,
-            "reply": reply,
+            "done": done,
             "before": before,
             "before_exchange": before_exchange,
-            "after": _snapshot(client, local),
+            "after": work.snapshot(client, local),
             "released": released,
         }
         self._save(asked._replace(kind="state", body=body))
-        return reply
+        return done
+
+    def _masked(self, asked: Message, begin: dict[str, Any], job: Job, done: Any, values: Any) -> bytes:
+        """The reply of which the server can read nothing but sums. What it cannot check is checked here."""
+        among, rounds, points = asked.body["among"], asked.body["rounds"], asked.body["points"]
+        uploads, told, everyone = None, None, list(range(begin["n"]))
+        if rounds:
+            self._check_uploads(begin, job, done, rounds)
+            clients = [client for client, _ in among]
+            size = participants(job.algorithm) or begin["n"]
+            if sorted({*clients} & {*everyone}) != sorted(clients) or len(clients) != size:
+                raise Refused(f"it is asked for a sum over clients {clients}, not over {size} of {begin['n']}")
+            if [begin["client"], asked.body["after"]] not in among:
+                raise Refused("it is asked for a sum without itself, or after another exchange than it is told")
+            uploads = self._hidden(asked, begin, begin["weight"] * work.flat(done), clients, rounds, among)
+        if points:
+            own = begin["weight"] * np.array([value["value"] for value in values])
+            told = self._hidden(asked, begin, own, everyone, points)
+        did = [{name: one[name] for name in ("k", "steps", "subgradients")} for one in done]
+        return encode(asked._replace(kind="masked", body={"rounds": did, "uploads": uploads, "values": told}))
+
+    def _check_uploads(self, begin: dict[str, Any], job: Job, done: Any, rounds: Any) -> None:
+        d, n = len(begin["start"]), begin["n"]
+        shapes = replies.upload_shapes(job.algorithm, d, n, job.certificate is not None, job.max_norm)
+        try:
+            for one, wanted in zip(done, rounds, strict=True):
+                replies.upload(one, wanted, shapes)
+        except MessageError:  # its words say how long the upload is, and that is nobody's business
+            raise Refused("its upload is not finite, or longer than max_norm; take smaller steps") from None
+
+    def _hidden(self, asked: Message, begin: dict[str, Any], values: Array, among: list[int], *parts: Any) -> Any:
+        """Numbers under the masks of these clients. The question: what all were told alike, and the parts."""
+        key, keys = self._keys(begin)
+        common = {name: value for name, value in begin.items() if name not in ("client", "weight")}
+        question = secure.question(asked, common, *parts)
+        try:
+            return secure.masked(values, key, keys, begin["client"], among, question)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+
+    def _key(self) -> Any:
+        try:
+            return secure.private_key(self.config.key_file)
+        except (ValueError, OSError) as error:
+            raise Refused(f"it has no key for a secure run: {error}") from None
+
+    def _keys(self, body: dict[str, Any]) -> tuple[Any, list[bytes]]:
+        """Its own key, and the public ones of all nodes."""
+        key = self._key()
+        try:
+            return key, secure.check_keys(body["keys"], body["client"], key, self.config.peers)
+        except ValueError as error:
+            raise Refused(f"it does not take part: {error}") from None
 
     def _check_objective(self, job: Job) -> None:
         if not (self.config.report_objective and job.report_objective):
             raise Refused("it does not tell its objective (report_objective = false)")
 
-    def _check_privacy(self, job: Job, begins: str | None = None) -> None:
-        """Refuse what costs more than the configuration allows; of a run that begins a note is kept."""
+    def _check_terms(self, job: Job, begins: str | None = None) -> None:
+        """Refuse what tells more than the configuration allows; of a run with privacy that begins a note is kept."""
+        if self.config.peers is not None and not job.secure:
+            raise Refused("it takes part only in secure runs (peers)")
         limit = self.config.max_epsilon
         if job.privacy is None:
             if limit is not None:
@@ -249,15 +328,6 @@ class Node:
     def _file(self, run: str) -> Path:
         return self.config.state / f"{run}.state"
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One message at a time, whoever works on it: a slow answer must not overwrite the state of a later one."""
-        self.config.state.mkdir(parents=True, exist_ok=True)
-        with (self.config.state / "lock").open("w") as lock:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
     def _log(self, error: Exception) -> None:
         self.config.state.mkdir(parents=True, exist_ok=True)
         with (self.config.state / LOG).open("a", encoding="utf-8") as log:
@@ -276,66 +346,6 @@ def _epsilon(runs: list[dict[str, Any]], delta: float) -> float:
         return epsilon([(run["noise"], run["rounds"]) for run in runs], delta)
     except ValueError as error:
         raise Refused(str(error)) from None
-
-
-def _values(points: Any, problem: Problem) -> list[dict[str, Any]]:
-    values = []
-    for point in points:
-        fields("a point", point, {"k", "candidate", "x"})
-        values.append({"k": point["k"], "candidate": point["candidate"], "value": problem.value(point["x"])})
-    return values
-
-
-def _snapshot(client: Any, local: RowsLocal) -> dict[str, Any]:
-    return {
-        "client": client._asdict(),
-        "slopes": local.slopes,
-        "steps": int(local.steps[0]),
-        "subgradients": local.subgradients,
-    }
-
-
-def _state_after(kept: Message, asked: Message) -> tuple[dict[str, Any], int]:
-    """The state after the exchange that the server knows of, and that exchange."""
-    after = asked.body["after"]
-    if kept.exchange == after:
-        return kept.body["after"], after
-    if kept.body["before_exchange"] == after:  # the reply to the last message never arrived
-        return kept.body["before"], after
-    raise Refused(
-        f"its state of the run {kept.run} is that after exchange {kept.exchange}, and the server knows of exchange "
-        f"{after}: the file was replaced by another; {LOST}"
-    )
-
-
-def _work(
-    job: Job, begin: dict[str, Any], before: dict[str, Any], local: RowsLocal, rounds: Any
-) -> tuple[Any, list[dict[str, Any]]]:
-    """The client's state after the rounds, and what it sends."""
-    algorithm = job.algorithm
-    down_type, _ = message_types(algorithm)
-    _, fresh = algorithm.init(begin["start"], begin["n"])
-    client, done = fresh._replace(**before["client"]), []
-    for wanted in rounds:
-        fields("a round", wanted, {"k", "down", "asked"})
-        k, down = wanted["k"], fields("what is sent down", wanted["down"], down_type._fields)
-        local.begin(k)
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):
-                client, up = algorithm.client_round(k, client, down_type(**down), local)
-        except ValueError as error:  # of the algorithm and its parameters
-            raise Refused(f"it cannot work on round {k}: {error}") from None
-        sent = up._asdict()
-        for name in () if wanted["asked"] else algorithm.traits.on_demand:
-            del sent[name]
-        if job.privacy is not None:
-            sent = noisy(job.privacy, algorithm.name, sent, down)
-        cut = None
-        if wanted["asked"] and job.certificate is not None:
-            a, p = local.problem.cut(local.slopes)
-            cut = {"a": a, "p": p}
-        done.append({"k": k, "up": sent, "cut": cut, "steps": int(local.steps[0]), "subgradients": local.subgradients})
-    return client, done
 
 
 def _stamp(file: Path) -> Any:

@@ -33,10 +33,22 @@ class Shapes(NamedTuple):
     cut: bool
     max_norm: float
 
-    def limit(self, rounds: int, points: int) -> int:
-        """No good reply has more bytes."""
+    def limit(self, rounds: int, points: int, width: int = 8) -> int:
+        """No good reply has more bytes. width: of a number."""
         numbers = sum(math.prod(shape) for shape in self.up.values()) + self.dimension * self.cut
-        return OVERHEAD + rounds * (8 * numbers + OVERHEAD) + 128 * points
+        return OVERHEAD + rounds * (width * numbers + OVERHEAD) + 128 * points
+
+    def sent(self, asked: bool) -> list[str]:
+        """The fields of an upload; some only when the model is asked for."""
+        return [name for name in self.up if asked or name not in self.on_demand]
+
+    def parts(self, rounds: list[dict[str, Any]]) -> list[tuple[str, tuple[int, ...]]]:
+        """All that a client uploads in these rounds, in order: the fields, and with a certificate its cut."""
+        found: list[tuple[str, tuple[int, ...]]] = []
+        for each in rounds:
+            found += [(name, self.up[name]) for name in self.sent(each["asked"])]
+            found += [("cut.p", (self.dimension,)), ("cut.a", ())] if each["asked"] and self.cut else []
+        return found
 
 
 class Upload(NamedTuple):
@@ -51,6 +63,15 @@ class Upload(NamedTuple):
 class Done(NamedTuple):
     uploads: list[Upload]  # in the order of the rounds
     values: dict[tuple[int, int], float]  # f_i by round and candidate
+
+
+class Masked(NamedTuple):
+    """The same, if sums are secure: only the work done can be read."""
+
+    uploads: Any  # all numbers of all rounds; None if no round was asked for
+    values: Any  # f_i at the points; None if there are none
+    steps: list[int]
+    subgradients: list[int]
 
 
 def upload_shapes(algorithm: Algorithm, dimension: int, n: int, cut: bool, max_norm: float) -> Shapes:
@@ -103,6 +124,10 @@ def surveyed(data: bytes, asked: Message, job: Job) -> dict[str, Any]:
     if type(body["reports_objective"]) is not bool:
         raise MessageError("reports_objective is no truth value")
     shape = (len(columns),)
+    if job.secure:
+        if not isinstance(body["key"], bytes) or len(body["key"]) != 32:
+            raise MessageError("key is no public key")
+        return body
     if job.impute or job.standardise:
         counts = _array("counts", body["counts"], shape, dtype="int64")
         if not ((counts >= 0) & (counts <= rows)).all():
@@ -125,7 +150,7 @@ def done(data: bytes, asked: Message, shapes: Shapes) -> Done:
     """What a client sends for the rounds and points it was asked for, and nothing else."""
     wanted, points = asked.body["rounds"], asked.body["points"]
     body = opened(data, asked, "done", shapes.limit(len(wanted), len(points)))
-    uploads = [_upload(one, each, shapes) for one, each in _each("rounds", body["rounds"], wanted)]
+    uploads = [upload(one, each, shapes) for one, each in _each("rounds", body["rounds"], wanted)]
     values = {}
     for found, point in _each("values", body["values"], points):
         fields("a value", found, {"k", "candidate", "value"})
@@ -135,31 +160,63 @@ def done(data: bytes, asked: Message, shapes: Shapes) -> Done:
     return Done(uploads, values)
 
 
+def masked(data: bytes, asked: Message, shapes: Shapes) -> Masked:
+    """The same, if sums are secure."""
+    wanted, points = asked.body["rounds"], asked.body["points"]
+    body = opened(data, asked, "masked", shapes.limit(len(wanted), len(points), width=16))
+    steps, subgradients = [], []
+    for found, each in _each("rounds", body["rounds"], wanted):
+        fields("a round", found, {"k", "steps", "subgradients"})
+        if found["k"] != each["k"]:
+            raise MessageError(f"an upload for round {found['k']!r:.20}, not {each['k']}")
+        steps.append(_count("steps", found["steps"]))
+        subgradients.append(_count("subgradients", found["subgradients"]))
+    size = sum(math.prod(shape) for _, shape in shapes.parts(wanted))
+    uploads = _words("uploads", body["uploads"], size if wanted else None)
+    return Masked(uploads, _words("values", body["values"], len(points) or None), steps, subgradients)
+
+
+def masked_sums(data: bytes, asked: Message, size: int) -> Any:
+    """Column sums, if they are secure."""
+    return _words("uploads", opened(data, asked, "masked", SETUP_LIMIT)["uploads"], size)
+
+
+def _words(name: str, value: Any, size: int | None) -> Any:
+    """So many masked numbers and their mark; None for none."""
+    if size is None:
+        if value is not None:
+            raise MessageError(f"{name} that were not asked for")
+        return None
+    return _array(name, value, (2, size + 1), dtype="int64")
+
+
 def _each(name: str, found: Any, wanted: list[Any]) -> Any:
     if not isinstance(found, list) or len(found) != len(wanted):
         raise MessageError(f"{name} has not {len(wanted)} entries")
     return zip(found, wanted, strict=True)
 
 
-def _upload(found: Any, wanted: dict[str, Any], shapes: Shapes) -> Upload:
+def upload(found: Any, wanted: dict[str, Any], shapes: Shapes) -> Upload:
+    """One round of a reply."""
     fields("a round", found, {"k", "up", "cut", "steps", "subgradients"})
     k, asked = wanted["k"], wanted["asked"]
     if found["k"] != k:
         raise MessageError(f"an upload for round {found['k']!r:.20}, not {k}")
-    names = [name for name in shapes.up if asked or name not in shapes.on_demand]
+    names = shapes.sent(asked)
     fields("an upload", found["up"], names)
-    up = {name: _vector(name, found["up"][name], shapes.up[name], shapes.longest[name]) for name in names}
+    up = {name: vector(name, found["up"][name], shapes.up[name], shapes.longest[name]) for name in names}
     cut = None
     if asked and shapes.cut:
         fields("a cut", found["cut"], {"a", "p"})
-        p = _vector("p", found["cut"]["p"], (shapes.dimension,), shapes.max_norm)
+        p = vector("p", found["cut"]["p"], (shapes.dimension,), shapes.max_norm)
         cut = _number("a", found["cut"]["a"]), p
     elif found["cut"] is not None:
         raise MessageError("a cut that was not asked for")
     return Upload(up, cut, _count("steps", found["steps"]), _count("subgradients", found["subgradients"]))
 
 
-def _vector(name: str, value: Any, shape: tuple[int, ...], max_norm: float) -> Array:
+def vector(name: str, value: Any, shape: tuple[int, ...], max_norm: float) -> Array:
+    """The value, if it is a finite array of this shape, and no longer."""
     array: Array = _array(name, value, shape)
     with np.errstate(over="ignore"):
         norm = float(np.linalg.norm(array))

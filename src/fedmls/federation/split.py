@@ -8,18 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.checks import unknown
-from fedmls.federation.data import (
-    NodeConfig,
-    Refused,
-    Rows,
-    column_sums,
-    label_texts,
-    prepared,
-    read_frame_rows,
-    read_rows,
-    read_svmlight,
-    reader,
-)
+from fedmls.datasets.files import kind_of, read_frame
+from fedmls.federation.data import NodeConfig, Refused, Rows, column_sums, label_texts, prepared, read_rows
 from fedmls.federation.job import toml
 from fedmls.partition import by_column, dirichlet, iid, kmeans
 
@@ -92,18 +82,15 @@ class Table(NamedTuple):
 
 
 def table_of(file: Path, label: str | None) -> Table:
-    read = reader(file)
-    if read is read_frame_rows:
+    kind = kind_of(file)
+    if kind in ("CSV", "Parquet"):
         return _frame_table(file, label)
-    return _svmlight_table(file) if read is read_svmlight else _npz_table(file, label)
+    return _svmlight_table(file) if kind == "svmlight" else _npz_table(file, label)
 
 
 def _frame_table(file: Path, label: str | None) -> Table:
-    import pandas as pd
-
-    parquet = file.suffix.lower() == ".parquet"
-    # CSV as text: what is written is what was read, to the letter
-    frame = pd.read_parquet(file) if parquet else pd.read_csv(file, dtype=str, keep_default_na=False)
+    parquet = kind_of(file) == "Parquet"
+    frame = read_frame(file, as_text=True)  # what is written is what was read, to the letter
     names = [str(name) for name in frame.columns]
     if label is not None and label not in names:
         raise ValueError(unknown("column", label, names))

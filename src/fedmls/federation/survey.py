@@ -28,6 +28,7 @@ class Survey(NamedTuple):
     l1: float
     intercept: bool
     reports_objective: bool
+    keys: list[bytes] | None  # of each node, if sums are secure
 
     @property
     def n(self) -> int:
@@ -69,6 +70,7 @@ def agree(job: Job, replies: dict[str, dict[str, Any]]) -> Survey:
         job.l1,
         job.intercept,
         job.report_objective and not silent,
+        [one["key"] for one in found] if job.secure else None,
     )
 
 
@@ -104,23 +106,35 @@ def _agreed_classes(nodes: list[str], found: list[dict[str, Any]]) -> list[str]:
 
 
 def _means_and_scales(job: Job, columns: list[str], found: list[dict[str, Any]]) -> tuple[Array, Array | None]:
-    """Over the rows of all nodes, from their sums (Chan, Golub, LeVeque 1983 for the squares)."""
-    if not (job.impute or job.standardise):
+    """Over the rows of all nodes, from their sums."""
+    if job.secure or not (job.impute or job.standardise):  # secure: the sums come later
         return np.zeros(len(columns)), None
     orders = [[one["columns"].index(column) for column in columns] for one in found]
     counts, sums = (
         np.array([one[name][order] for one, order in zip(found, orders, strict=True)]) for name in ("counts", "sums")
     )
     total = counts.sum(axis=0)
-    if (total == 0).any():
-        raise ValueError(f"no node has a value in column {columns[int(np.argmin(total))]!r}; leave it out with ignore")
-    means = sums.sum(axis=0) / total
+    means = column_means(columns, total, sums.sum(axis=0))
     if not job.standardise:
         return means, None
     squares = np.array([one["squares"][order] for one, order in zip(found, orders, strict=True)])
-    own_means = sums / np.maximum(counts, 1)
-    scales = np.sqrt((squares + counts * (own_means - means) ** 2).sum(axis=0) / total)
-    return means, np.where(scales > 0, scales, 1.0)
+    return means, column_scales(total, squares_around(means, counts, sums, squares).sum(axis=0))
+
+
+def column_means(columns: list[str], counts: Any, sums: Array) -> Array:
+    if (counts == 0).any():
+        raise ValueError(f"no node has a value in column {columns[int(np.argmin(counts))]!r}; leave it out with ignore")
+    return np.asarray(sums / counts)
+
+
+def column_scales(counts: Any, squares: Array) -> Array:
+    scales = np.sqrt(squares / counts)
+    return np.where(scales > 0, scales, 1.0)
+
+
+def squares_around(means: Array, counts: Any, sums: Array, squares: Array) -> Array:
+    """Squared distances to these means, from those to the own ones (Chan, Golub, LeVeque 1983)."""
+    return np.asarray(squares + counts * (sums / np.maximum(counts, 1) - means) ** 2)
 
 
 def _weights(job: Job, nodes: list[str], rows: Any) -> Array:

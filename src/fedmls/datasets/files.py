@@ -1,0 +1,145 @@
+"""Files of rows, as they stand: CSV, Parquet, svmlight (the first and the last also gzipped) and NPZ.
+
+The one reader of the package. What becomes of text, missing values and labels is decided elsewhere: for an experiment
+in :mod:`fedmls.datasets.prepare`, for a node of a federation in :mod:`fedmls.federation.data`.
+"""
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile, is_zipfile
+
+import numpy as np
+
+KINDS = {
+    ".csv": "CSV",
+    ".parquet": "Parquet",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".npz": "NPZ",
+}
+ZIPPED = ("CSV", "svmlight")  # kinds that may end in .gz
+UNREADABLE = (ValueError, OSError, KeyError, EOFError, BadZipFile, zlib.error)  # what reading a bad file may raise
+
+
+class Table(NamedTuple):
+    """What a file holds. features: a data frame of all columns, or a dense or CSR array; None in an NPZ without X.
+
+    names: of the features, in their order.  others: arrays beside them, by name; the label of svmlight is "y".
+    """
+
+    features: Any
+    names: list[str]
+    others: dict[str, Any]
+
+    @property
+    def is_frame(self) -> bool:
+        return hasattr(self.features, "columns")
+
+
+def kind_of(file: Path) -> str:
+    """CSV, Parquet, svmlight or NPZ, by the end of the name."""
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    zipped = suffixes[-1:] == [".gz"]
+    kind = KINDS.get("".join(suffixes[-2:-1] if zipped else suffixes[-1:]), "")
+    if not kind or (zipped and kind not in ZIPPED):
+        raise ValueError(f"{file.name} is of no known kind; take one of {', '.join(KINDS)}")
+    return kind
+
+
+def read_table(file: Path, columns: int | None = None, zero_based: bool | str = False) -> Table:
+    """The file as it stands. columns: how many features an svmlight file has; it does not say itself.
+
+    zero_based: whether an svmlight file counts its columns from 0; "auto" looks for a 0.
+    """
+    kind = kind_of(file)
+    if kind == "svmlight":
+        return _read_svmlight(file, columns, zero_based)
+    return _read_npz(file) if kind == "NPZ" else frame_table(read_frame(file))
+
+
+def frame_table(frame: Any) -> Table:
+    """A data frame as a table; the names of its columns become text."""
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    return Table(frame, list(frame.columns), {})
+
+
+def read_frame(file: Path, as_text: bool = False) -> Any:
+    """A CSV or Parquet file. as_text: the cells of a CSV to the letter, as they are written."""
+    import pandas as pd
+
+    if kind_of(file) == "Parquet":
+        return pd.read_parquet(file)
+    options: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_text else {}
+    frame = pd.read_csv(file, sep=_separator(file), **options)
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for names of the rows
+        raise ValueError("its rows have more values than its first line has names")
+    return frame
+
+
+def _separator(file: Path) -> str:
+    """Between the names in the first line: a comma, or a semicolon or tab where there is none."""
+    with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as stream:
+        first = stream.readline()
+    return next((mark for mark in (",", ";", "\t") if mark.encode() in first), ",")
+
+
+def _read_svmlight(file: Path, columns: int | None, zero_based: bool | str) -> Table:
+    from scipy.sparse import csr_array
+    from sklearn.datasets import load_svmlight_file
+
+    X, y = load_svmlight_file(str(file), n_features=columns, zero_based=zero_based)
+    rows = csr_array(X)
+    if rows.nnz < 2**31:  # scikit-learn reads no others
+        rows.indices, rows.indptr = rows.indices.astype(np.int32), rows.indptr.astype(np.int32)
+    return Table(rows, [str(j + 1) for j in range(X.shape[1])], {"y": y})
+
+
+def _read_npz(file: Path) -> Table:
+    if not is_zipfile(file):
+        raise ValueError("it is none; numpy.savez(file, X=X, y=y) writes one")
+    with np.load(file, allow_pickle=False) as saved:
+        arrays = dict(saved)
+    if "X" not in arrays:
+        return Table(None, [], arrays)
+    X = np.asarray(arrays.pop("X"), dtype=float)
+    numbers = range(X.shape[1] if X.ndim == 2 else 0)
+    return Table(X, [str(name) for name in arrays.pop("columns", numbers)], arrays)
+
+
+def text_columns(frame: Any) -> list[str]:
+    """The columns that hold no numbers."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    def is_text(column: Any) -> bool:
+        return column.dtype.kind not in "biuf" and not (is_numeric_dtype(column) or is_bool_dtype(column))
+
+    return [name for name in frame.columns if is_text(frame[name])]
+
+
+def number_of(value: Any) -> float | None:
+    """The value as a finite number, also if it is written as text; truth values are none."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if np.isfinite(number) else None
+
+
+def label_text(value: Any) -> str:
+    """A label as text, the same for 1, 1.0 and "1": files write them in their own ways."""
+    number = number_of(value)
+    if number is None:
+        return str(value)
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+def sorted_classes(classes: list[str]) -> list[str]:
+    """The larger one, which becomes +1, last; numbers as numbers, the rest as text."""
+    if any(number_of(text) is None for text in classes):
+        return sorted(classes)
+    return sorted(classes, key=float)

@@ -1,0 +1,384 @@
+"""From a table to rows of numbers: text columns, missing values and labels are handled as asked, or refused by name."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.checks import is_sparse, one_of
+from fedmls.datasets.files import (
+    UNREADABLE,
+    Table,
+    frame_table,
+    kind_of,
+    label_text,
+    number_of,
+    read_table,
+    sorted_classes,
+    text_columns,
+)
+from fedmls.types import Array
+
+MISSING = ("refuse", "mean", "drop", "keep")
+CATEGORICAL = ("refuse", "onehot")
+MOST_VALUES = 100  # of a column that becomes one 0/1 column for each of them
+
+
+class Data(NamedTuple):
+    """Rows as :class:`fedmls.Problem` takes them: ``Problem(data.X, data.y, clients=data.clients)``.
+
+    X: dense or CSR.  y: numbers, or -1 and +1 for classes.  clients: the name of each row's client, if a column was
+    named.  label: the name of y.  classes: the labels that became -1 and +1; None for numbers.
+    notes: what was done, in sentences.
+    """
+
+    X: Any
+    y: Any
+    clients: Any
+    columns: tuple[str, ...]
+    label: str
+    classes: tuple[str, str] | None
+    notes: tuple[str, ...]
+
+
+def read(
+    file: Any,
+    *,
+    label: str | None = None,
+    clients: str | None = None,
+    ignore: Sequence[str] = (),
+    missing: str = "refuse",
+    categorical: str = "refuse",
+    positive: Any = None,
+    columns: int | None = None,
+) -> Data:
+    """Rows from a CSV, Parquet, svmlight or NPZ file (or a data frame, or a pair of arrays X, y).
+
+    label: its column; the last one unless given (in an NPZ file the array "y").  clients: a column whose values are the
+    clients.  ignore: columns that are not used.
+    missing: "refuse" empty cells, fill in the column's "mean", "drop" such rows, or "keep" them as NaN.
+    categorical: "refuse" columns of text, or "onehot": a 0/1 column for each value (for two values one column).
+    positive: the class to tell from all others; of two classes the larger becomes +1 unless given.
+    columns: how many features an svmlight file has; it does not say itself.
+    """
+    name, table = _table(file, columns)
+    return prepared(
+        name,
+        table,
+        label=label,
+        clients=clients,
+        ignore=ignore,
+        missing=missing,
+        categorical=categorical,
+        positive=positive,
+    )
+
+
+def prepared(name: str, table: Table, **options: Any) -> Data:
+    """The table as rows of numbers; options as in :func:`read`, and name begins what is told of a mistake."""
+    try:
+        return _prepare(table, **options)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _table(file: Any, columns: int | None) -> tuple[str, Table]:
+    """The table, and what to call it."""
+    if hasattr(file, "columns"):
+        return "the data frame", frame_table(file)
+    if isinstance(file, tuple | list) and len(file) == 2:
+        X = file[0].tocsr() if is_sparse(file[0]) else np.asarray(file[0], dtype=float)
+        return "the arrays", Table(X, [str(j) for j in range(X.shape[1] if X.ndim == 2 else 0)], {"y": file[1]})
+    if not isinstance(file, str | Path):
+        raise ValueError(f"file is {file!r}; give a path, a data frame, or the arrays (X, y)")
+    path = Path(file)
+    kind = kind_of(path)
+    if not path.is_file():
+        raise ValueError(f"{path} is not there")
+    try:
+        return str(path), read_table(path, columns, zero_based="auto")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: it is no UTF-8 text; save it as UTF-8") from None
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: it cannot be read as {kind}: {str(error).strip()}") from None
+
+
+class _Taken(NamedTuple):
+    """The table cut into its parts. ``label`` is the name of y."""
+
+    features: Any
+    names: list[str]
+    y: Any
+    clients: Any
+    label: str
+
+
+def _prepare(
+    table: Table,
+    label: str | None = None,
+    clients: str | None = None,
+    ignore: Sequence[str] = (),
+    missing: str = "refuse",
+    categorical: str = "refuse",
+    positive: Any = None,
+) -> Data:
+    one_of("missing", missing, MISSING)
+    one_of("categorical", categorical, CATEGORICAL)
+    if isinstance(ignore, str):
+        raise ValueError(f"ignore is {ignore!r}; give a list of columns")
+    taken = _take_frame(table, label, clients, ignore) if table.is_frame else _take(table, label, clients, ignore)
+    X, names, notes = taken.features, taken.names, list[str]()
+    if X.shape[0] == 0:
+        raise ValueError("it holds no rows")
+    if table.is_frame:
+        X, names, notes = _encoded(taken.features, categorical)
+    if not names:
+        raise ValueError(f"there is no column but the label {taken.label!r}; there is nothing to learn from")
+    X, y, of_row, more = _without_missing(X, names, taken, missing)
+    _check_finite(X, names)
+    y, classes = labels(y, positive, taken.label)
+    notes += more
+    if classes is not None:
+        notes.append(mapping(taken.label, classes))
+    named = None if of_row is None else np.array([label_text(value) for value in of_row])
+    return Data(X, y, named, tuple(names), taken.label, classes, tuple(notes))
+
+
+def _take_frame(table: Table, label: str | None, clients: str | None, ignore: Sequence[str]) -> _Taken:
+    frame, names = table.features, table.names
+    twice = sorted({name for name in names if names.count(name) > 1}) if len({*names}) < len(names) else []
+    if twice:
+        raise ValueError(f"two columns are called {twice[0]!r}; rename one")
+    for asked in (*([] if label is None else [label]), *([] if clients is None else [clients]), *ignore):
+        if asked not in names:
+            raise ValueError(no_column(asked, names))
+    free = [name for name in names if name not in (clients, *ignore)]
+    if label is None:
+        if len(names) > 1 and all(number_of(name) is not None for name in names):
+            raise ValueError(f"its first line holds numbers ({some(names, 5)}); it must name the columns")
+        if not free:
+            raise ValueError("it has no column left for the label")
+        label = free[-1]
+    if label not in free:
+        raise ValueError(f"{label!r} is the label and is named in {'clients' if label == clients else 'ignore'} too")
+    kept = [name for name in free if name != label]
+    of_row = None if clients is None else frame[clients].to_numpy()
+    y = frame[label]
+    numbers = not text_columns(frame[[label]]) and y.dtype.kind != "b" and str(y.dtype) != "boolean"
+    return _Taken(
+        frame[kept], kept, y.to_numpy(dtype=float, na_value=np.nan) if numbers else y.to_numpy(), of_row, label
+    )
+
+
+def _take(table: Table, label: str | None, clients: str | None, ignore: Sequence[str]) -> _Taken:
+    """The parts of arrays: of an NPZ or svmlight file, or given as such."""
+    X, names, others = table.features, table.names, table.others
+    label = label or "y"
+    for asked in ("X", label, *([] if clients is None else [clients])):
+        if asked not in others and (asked != "X" or X is None):
+            raise ValueError(f"it has no array {asked!r}; it has {some([*(['X'] * (X is not None)), *others])}")
+    if X.ndim != 2 or len(names) != X.shape[1]:
+        raise ValueError(f"its X has shape {X.shape} and {len(names)} columns have names; X needs rows and columns")
+    y, of_row = np.asarray(others[label]), None if clients is None else np.asarray(others[clients])
+    for name, array in ((label, y), (clients, of_row)):
+        if array is not None and array.shape != (X.shape[0],):
+            raise ValueError(f"its {name!r} has shape {array.shape} for {X.shape[0]} rows of X; give one for each")
+    for asked in ignore:
+        if asked not in names:
+            raise ValueError(no_column(asked, names))
+    kept = [j for j, name in enumerate(names) if name not in ignore]
+    return _Taken(X[:, kept] if ignore else X, [names[j] for j in kept], y, of_row, label)
+
+
+def _encoded(frame: Any, categorical: str) -> tuple[Array, list[str], list[str]]:
+    """The columns as numbers, with NaN where there is none; their names; what was done."""
+    text = text_columns(frame)
+    if not text:
+        return np.ascontiguousarray(frame.to_numpy(dtype=float, na_value=np.nan)), list(frame.columns), []
+    for name in text:
+        _check_text(name, frame[name])
+    if categorical == "refuse":
+        shown = [f"{name!r} ({frame[name].dropna().iloc[0]!r})" for name in text if frame[name].notna().any()]
+        raise ValueError(
+            f"no numbers are in {some(shown or text, 5)}; "
+            'take categorical = "onehot" for a 0/1 column of each value, or name such columns in ignore'
+        )
+    parts, names, notes = [], list[str](), []
+    for name in frame.columns:
+        if name in text:
+            block, values = _onehot(name, frame[name])
+            notes.append(f"column {name!r}: " + (f"0/1 for {some(values)}" if values else "one value only, left out"))
+            names += [f"{name}={value}" for value in values]
+        else:
+            block = frame[name].to_numpy(dtype=float, na_value=np.nan)[:, None]
+            names.append(name)
+        parts.append(block)
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)), names, notes
+
+
+def _check_text(name: str, column: Any) -> None:
+    """Refuses what is no category: dates, and numbers with something else between them."""
+    if column.dtype.kind in "mMc":
+        what = "complex numbers" if column.dtype.kind == "c" else "times"
+        raise ValueError(f"column {name!r} holds {what}; turn them into numbers, or name it in ignore")
+    there = column.dropna().tolist()
+    odd = [value for value in there if number_of(value) is None]
+    commas = [value for value in odd if isinstance(value, str) and number_of(value.replace(",", ".")) is not None]
+    if len(commas) > len(there) / 2:
+        raise ValueError(f"column {name!r} holds numbers with a comma, such as {commas[0]!r}; write them with a point")
+    if odd and len(odd) <= len(there) / 2:
+        row = column.tolist().index(odd[0]) + 1
+        raise ValueError(
+            f"column {name!r} holds numbers but for {len(odd)} values, such as {odd[0]!r} in row {row}; "
+            "leave the cell of a missing value empty, and write numbers like 1234.5"
+        )
+
+
+def _onehot(name: str, column: Any) -> tuple[Array, list[str]]:
+    """0/1 columns and their values; NaN in all of them where the value is missing."""
+    texts = [None if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
+    values = sorted({text for text in texts if text is not None})
+    if len(values) > MOST_VALUES:
+        raise ValueError(
+            f"column {name!r} has {len(values)} different values, {some([repr(v) for v in values], 3)}; "
+            f"a column for each is too many (more than {MOST_VALUES}): name it in ignore"
+        )
+    shown = values[1:] if len(values) <= 2 else values
+    rows = {text: [float(text == value) for value in shown] for text in values}
+    block = np.array([[np.nan] * len(shown) if text is None else rows[text] for text in texts], dtype=float)
+    return block.reshape(len(texts), len(shown)), shown
+
+
+def _without_missing(X: Any, names: list[str], taken: _Taken, missing: str) -> tuple[Any, Any, Any, list[str]]:
+    """X, y and clients without missing values, but those that are to be kept; what was done."""
+    import pandas as pd
+
+    y, of_row = taken.y, taken.clients
+    lacks_y = np.asarray(pd.isna(y))
+    lacks_client = np.zeros(len(y), dtype=bool) if of_row is None else np.asarray(pd.isna(of_row))
+    counts, lacks_x = missing_values(X)
+    bad = lacks_y | lacks_client | lacks_x
+    if not bad.any():
+        return X, y, of_row, []
+    if missing == "drop":
+        _check_rest(bad, counts, names)
+        kept = np.flatnonzero(~bad)
+        told = [f"{bad.sum()} of {len(bad)} rows have missing values and are left out"]
+        return X[kept], y[kept], None if of_row is None else of_row[kept], told
+    for what, lacks in ((f"the label {taken.label!r}", lacks_y), ("the client", lacks_client)):
+        if lacks.any():
+            places = f"in {lacks.sum()} of {len(lacks)} rows, first in row {int(lacks.argmax()) + 1}"
+            raise ValueError(f'{what} is missing {places}; take missing = "drop"')
+    if missing == "refuse":
+        raise ValueError(
+            f"{counts.sum()} values are missing, in {holes(counts, names)}; "
+            'take missing = "mean" or missing = "drop", or name such columns in ignore'
+        )
+    empty = np.flatnonzero(counts == X.shape[0])
+    if empty.size:
+        raise ValueError(f"column {names[empty[0]]!r} holds no value at all; name it in ignore")
+    if missing == "keep":
+        return X, y, of_row, []
+    return impute_means(X), y, of_row, [f"missing values became their column's mean: {holes(counts, names)}"]
+
+
+def _check_rest(bad: Any, counts: Any, names: list[str]) -> None:
+    """Whether any row is left without the bad ones."""
+    if bad.all():
+        worst = int(counts.argmax())
+        more = f"; column {names[worst]!r} lacks {counts[worst]}: name it in ignore" if counts.any() else ""
+        raise ValueError(f"each of its {len(bad)} rows has a missing value{more}")
+
+
+def holes(counts: Any, names: Sequence[str]) -> str:
+    """The columns that lack values, and how many."""
+    return some(f"{names[j]!r} ({counts[j]})" for j in np.flatnonzero(counts).tolist())
+
+
+def missing_values(X: Any) -> tuple[Any, Any]:
+    """How many values each column lacks, and for each row whether it lacks any."""
+    if not is_sparse(X):
+        lacks = np.isnan(X)
+        return lacks.sum(axis=0), lacks.any(axis=1)
+    X = X.tocsr()
+    lacks = np.isnan(X.data)
+    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    counts = np.bincount(X.indices[lacks], minlength=X.shape[1])
+    return counts, np.bincount(rows[lacks], minlength=X.shape[0]) > 0
+
+
+def impute_means(X: Any, means: Any = None) -> Any:
+    """X with every NaN replaced by its column's mean (over X itself, unless ``means`` are given)."""
+    if is_sparse(X):
+        filled = X.tocsr().copy()
+        lacks = np.isnan(filled.data)
+        means = column_means(filled) if means is None else means
+        filled.data[lacks] = np.asarray(means)[filled.indices[lacks]]
+        return filled
+    X = np.array(X, dtype=float)
+    return np.asarray(np.where(np.isnan(X), column_means(X) if means is None else means, X))
+
+
+def column_means(X: Any) -> Array:
+    """Of the values that are there; what a sparse X does not store is 0, and counts."""
+    empty = np.flatnonzero(missing_values(X)[0] == X.shape[0])
+    if empty.size:
+        raise ValueError(f"column {empty[0]} holds no number at all; drop it")
+    if not is_sparse(X):
+        return np.asarray(np.nanmean(X, axis=0))
+    there = ~np.isnan(X.data)
+    sums = np.bincount(X.indices[there], X.data[there], minlength=X.shape[1])
+    return np.asarray(sums / (X.shape[0] - missing_values(X)[0]))
+
+
+def _check_finite(X: Any, names: list[str]) -> None:
+    infinite = np.isinf(X.data if is_sparse(X) else X)
+    if infinite.any():
+        j = X.indices[infinite.argmax()] if is_sparse(X) else infinite.any(axis=0).argmax()
+        raise ValueError(f"column {names[j]!r} holds an infinite value; take it out, or name the column in ignore")
+
+
+def labels(y: Any, positive: Any = None, name: str = "y", classes: bool = False) -> tuple[Any, tuple[str, str] | None]:
+    """The labels as numbers or, for text, truth values or with ``positive``, as -1 and +1 with the two classes' names.
+
+    classes: take numbers for classes too.
+    """
+    y = np.asarray(y)
+    if y.dtype.kind in "iuf" and positive is None and not classes:
+        if not np.isfinite(y).all():
+            raise ValueError(f"the label {name!r} holds an infinite value")
+        return y.astype(float), None
+    texts = np.array([label_text(value) for value in y.tolist()])
+    found = sorted_classes(np.unique(texts).tolist())
+    if len(found) == 1:
+        raise ValueError(f"the label {name!r} is {found[0]} in every row; there is nothing to tell apart")
+    if positive is None:
+        if len(found) > 2:
+            raise ValueError(
+                f"the label {name!r} has {len(found)} classes, {some([repr(one) for one in found], 5)}; "
+                f'name the one to tell from the rest, e.g. positive = "{found[0]}"'
+            )
+        return np.where(texts == found[1], 1.0, -1.0), (found[0], found[1])
+    wanted = label_text(positive)
+    if wanted not in found:
+        raise ValueError(f"positive is {positive!r}, but the label {name!r} has {some([repr(one) for one in found])}")
+    others = [one for one in found if one != wanted]
+    return np.where(texts == wanted, 1.0, -1.0), (others[0] if len(others) == 1 else "the rest", wanted)
+
+
+def mapping(label: str, classes: tuple[str, str]) -> str:
+    return f"label {label!r}: {classes[0]} is -1, {classes[1]} is +1"
+
+
+def no_column(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"there is no column {name!r}; {hint}there are {some(names)}"
+
+
+def some(names: Iterable[str], most: int = 10) -> str:
+    """The first few, and how many there are more."""
+    listed = list(names)
+    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

@@ -1,0 +1,200 @@
+"""One exchange of a run with its clients: who is asked, who stands in for whom, and what the server learns from it.
+
+Where the job lets the run go on without a client that fails, another one works in its place. If sums are secure, all
+are asked again then: the masks of the others still hold those they had in common with the one that is gone.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.engine import ServerRandom, drawn, message_types, participants, weighted_mean
+from fedmls.federation import replies, secure
+from fedmls.federation.job import Job
+from fedmls.federation.messages import Message, MessageError
+from fedmls.federation.post import Post, Stopped, vectors
+from fedmls.federation.replies import Done, Masked, Shapes
+from fedmls.federation.state import At
+from fedmls.federation.survey import Survey
+from fedmls.record import Counters
+from fedmls.types import Array
+
+
+class Round(NamedTuple):
+    """One round: what the server sees of the uploads, Σ w_i of the cuts, and of each client that worked what it did."""
+
+    up: Any
+    cut: tuple[float, Array] | None
+    steps: list[int]
+    subgradients: list[int]
+
+
+class Gathered(NamedTuple):
+    """What an exchange gave."""
+
+    working: list[int]
+    rounds: list[Round]
+    objectives: dict[tuple[int, int], float]  # Σ w_i f_i by round and candidate, where every client told its own
+    failed: dict[int, str]
+    spent: Counters  # since the run began
+
+
+class Clients:
+    """The clients of a run. ``ask`` changes nothing here."""
+
+    def __init__(self, run: str, job: Job, survey: Survey, shapes: Shapes, post: Post) -> None:
+        self.run, self.job, self.survey, self.shapes, self.post = run, job, survey, shapes, post
+        self.random = ServerRandom(job.seed)
+
+    def ask(self, at: At, rounds: list[dict[str, Any]]) -> Gathered:
+        """Ask for these rounds, and for the objectives that are pending."""
+        exchange, points = at.spent.exchanges + 1, _points(at)
+        working, spare = self._working(at, rounds, exchange)
+        others = [i for i in spare if at.aside[i] < exchange] if points else []
+        if self.job.secure and len(working) + len(others) < self.survey.n:
+            others, points = [], []  # some cannot tell, and without them there is no sum
+        asked, spent = [*working, *others], at.spent
+        done: dict[int, Any] = {}
+        failed: dict[int, str] = {}
+        while asked:
+            messages = {self.survey.nodes[i]: self._message(at, i, rounds, points, working) for i in asked}
+            answers = self.post.ask(messages, self._check, all_needed=False)
+            spent = spent.plus(answers.cost).plus(self._vectors(messages, answers.good))
+            done |= {i: answers.good[node] for i in asked if (node := self.survey.nodes[i]) in answers.good}
+            failed |= {i: answers.failed[node] for i in asked if (node := self.survey.nodes[i]) in answers.failed}
+            lost = [i for i in asked if i in working and i in failed]
+            spare = [i for i in spare if i not in failed]
+            if len(lost) > len(spare):
+                why = "; ".join(f"node {self.survey.nodes[i]} {word}" for i, word in failed.items())
+                raise Stopped(f"a round takes {len(working)} clients, and there are no others to ask: {why}")
+            stand_ins, spare = spare[: len(lost)], spare[len(lost) :]
+            working = sorted({*working, *stand_ins} - {*lost})
+            asked = working if self.job.secure and lost else stand_ins
+            points = [] if self.job.secure else points  # there is no sum of them any more
+        if self.job.secure:
+            seen, objectives = self._unmasked(rounds, working, done), self._summed(at, done)
+        else:
+            seen, objectives = self._plain(rounds, working, done), self._objectives(at, done)
+        spent = spent._replace(exchanges=exchange if done or failed else exchange - 1)
+        return Gathered(working, seen, objectives, failed, spent)
+
+    def _working(self, at: At, rounds: list[dict[str, Any]], exchange: int) -> tuple[list[int], list[int]]:
+        """The clients of these rounds, in order, and the others, in the order in which they may stand in."""
+        n = self.survey.n
+        if not rounds:
+            return [], list(range(n))
+        k = rounds[0]["k"]
+        some = drawn(self.job.algorithm, n, self.random, k)
+        if some is None:
+            return list(range(n)), []
+        others = [i for i in self.random.at(k, purpose=2).permutation(n).tolist() if i not in some]
+        order = sorted([*some.tolist(), *others], key=lambda i: bool(at.aside[i] >= exchange))
+        return sorted(order[: len(some)]), order[len(some) :]
+
+    def _message(self, at: At, i: int, rounds: list[Any], points: list[Any], working: list[int]) -> Message:
+        work = rounds if i in working else []
+        among = [[j, int(at.answered[j])] for j in working] if self.job.secure else None
+        body = {"after": int(at.answered[i]), "rounds": work, "points": points, "among": among}
+        return Message("round", self.run, at.spent.exchanges + 1, at.spent.round + len(work), body)
+
+    def _check(self, data: bytes, asked: Message) -> Done | Masked:
+        check = replies.masked if self.job.secure else replies.done
+        return check(data, asked, self.shapes)
+
+    def _vectors(self, messages: dict[str, Message], good: dict[str, Any]) -> Counters:
+        d, but = self.survey.dimension, self.job.algorithm.traits.numbers
+        down = sum(vectors(message.body, d, but) for message in messages.values())
+        up = sum(vectors(reply, d, but) for reply in good.values())
+        if self.job.secure:
+            sent = [part for node in good for part in self.shapes.parts(messages[node].body["rounds"])]
+            up = sum(math.prod(shape) // d for name, shape in sent if name not in but)
+        return Counters(vectors_up=up, vectors_down=down)
+
+    def _plain(self, rounds: list[Any], working: list[int], done: dict[int, Done]) -> list[Round]:
+        seen = []
+        for r in range(len(rounds)):
+            uploads = [done[i].uploads[r] for i in working]
+            steps, subgradients = [one.steps for one in uploads], [one.subgradients for one in uploads]
+            seen.append(Round(self._seen(working, uploads), self._cut(uploads), steps, subgradients))
+        return seen
+
+    def _objectives(self, at: At, done: dict[int, Done]) -> dict[tuple[int, int], float]:
+        everyone = [done[i].values if i in done else {} for i in range(self.survey.n)]
+        found = {}
+        for point in map(_name, _points(at)):
+            found[point] = float(self.survey.weights @ np.array([values.get(point, np.nan) for values in everyone]))
+        return found
+
+    def _seen(self, working: list[int], uploads: list[replies.Upload]) -> Any:
+        """What the server sees of the uploads; fields that were not asked for are unknown."""
+        _, up_type = message_types(self.job.algorithm)
+        stacked = {
+            name: np.stack([upload.up.get(name, np.full(shape, np.nan)) for upload in uploads])
+            for name, shape in self.shapes.up.items()
+        }
+        up = up_type(**stacked)
+        if self.job.algorithm.traits.aggregate == "stack":
+            return up
+        weights = self.survey.weights
+        if participants(self.job.algorithm) is not None:
+            weights = weights[working] / weights[working].sum()
+        return weighted_mean(weights, up)
+
+    def _cut(self, uploads: list[replies.Upload]) -> tuple[float, Array] | None:
+        cuts = [upload.cut for upload in uploads if upload.cut is not None]
+        if not cuts:
+            return None
+        weights = self.survey.weights
+        return float(weights @ np.array([a for a, _ in cuts])), weights @ np.stack([p for _, p in cuts])
+
+    def _unmasked(self, rounds: list[Any], working: list[int], done: dict[int, Masked]) -> list[Round]:
+        """The same from masked uploads. What a single one cannot be checked for, the mean is."""
+        if not rounds:
+            return []
+        mean = _total([done[i].uploads for i in working])
+        if participants(self.job.algorithm) is not None:
+            mean = mean / self.survey.weights[working].sum()
+        _, up_type = message_types(self.job.algorithm)
+        unknown = {name: np.full(shape, np.nan) for name, shape in self.shapes.up.items()}
+        seen = []
+        for r, each in enumerate(rounds):
+            parts = {}
+            for name, shape in self.shapes.parts([each]):
+                part, mean = np.split(mean, [math.prod(shape)])
+                parts[name] = self._checked(name, part.reshape(shape), each["k"])
+            cut = (float(parts.pop("cut.a")), parts.pop("cut.p")) if "cut.a" in parts else None
+            steps, subgradients = [done[i].steps[r] for i in working], [done[i].subgradients[r] for i in working]
+            seen.append(Round(up_type(**unknown | parts), cut, steps, subgradients))
+        return seen
+
+    def _checked(self, name: str, mean: Array, k: int) -> Array:
+        longest = self.shapes.longest.get(name, math.inf if name == "cut.a" else self.shapes.max_norm)
+        try:
+            return replies.vector(name, mean, mean.shape, longest)
+        except MessageError as error:
+            raise Stopped(f"the mean of round {k} is rejected, and nobody can tell by which node: {error}") from None
+
+    def _summed(self, at: At, done: dict[int, Masked]) -> dict[tuple[int, int], float]:
+        points, told = _points(at), [done[i].values for i in range(self.survey.n) if i in done]
+        if not points or len(told) < self.survey.n or any(values is None for values in told):
+            return {}
+        return dict(zip(map(_name, points), _total(told).tolist(), strict=True))
+
+
+def _total(parts: list[Any]) -> Array:
+    try:
+        return secure.total(parts)
+    except MessageError as error:
+        raise Stopped(
+            f"{error}: a node has answered another question than the others, and nobody can tell which"
+        ) from None
+
+
+def _points(at: At) -> list[dict[str, Any]]:
+    """Where objectives are to be told."""
+    return [{"k": one.counters.round, "candidate": c, "x": x} for one in at.pending for c, x in enumerate(one.models)]
+
+
+def _name(point: dict[str, Any]) -> tuple[int, int]:
+    return point["k"], point["candidate"]

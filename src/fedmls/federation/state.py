@@ -1,0 +1,82 @@
+"""A run between two exchanges, as the server's checkpoint holds it, and what it gave in the end."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.record import Counters
+from fedmls.types import Array, Run
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a federated run gave: the run as a simulation would give it, and where its files are."""
+
+    folder: Path
+    run: Run
+    nodes: tuple[str, ...]
+    lipschitz: Array  # G_i of each node; infinite if they do not tell
+    proved: bool  # whether ``until`` was reached
+    epsilon: float | None  # with privacy: ε of every client for the job's δ
+
+    @property
+    def x(self) -> Array:
+        return self.run.x
+
+    @property
+    def history(self) -> Any:
+        return self.run.history
+
+
+class Pending(NamedTuple):
+    """A recorded round whose objective is not known yet."""
+
+    counters: Counters
+    models: list[Array]
+    bound: float
+
+
+@dataclass(frozen=True)
+class At:
+    """All of a run between two exchanges: what the checkpoint holds, besides the survey."""
+
+    x0: Array
+    x: Array
+    server: Any
+    lipschitz: Array  # this and the next: of each client
+    steps: Any
+    subgradients: Any
+    answered: Any  # the last exchange in which it worked
+    aside: Any  # until which exchange it is left alone
+    spent: Counters
+    pending: list[Pending] = field(default_factory=list)
+    rows: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    proved: bool = False
+
+    def plain(self) -> dict[str, Any]:
+        names = list(self.rows[0]) if self.rows else []
+        return {
+            **self.__dict__,
+            "server": self.server._asdict(),
+            "spent": self.spent._asdict(),
+            "pending": [{**one._asdict(), "counters": one.counters._asdict()} for one in self.pending],
+            "rows": {name: np.array([row[name] for row in self.rows], dtype=float) for name in names},
+        }
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any], server: Any) -> "At":
+        """``server``: a state of the algorithm, whose type the saved one takes."""
+        columns = values["rows"]
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return cls(
+            **{
+                **values,
+                "server": server._replace(**values["server"]),
+                "spent": Counters(**values["spent"]),
+                "pending": [Pending(**{**one, "counters": Counters(**one["counters"])}) for one in values["pending"]],
+                "rows": [dict(zip(columns, row, strict=True)) for row in rows],
+            }
+        )
