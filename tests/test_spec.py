@@ -253,7 +253,7 @@ def test_made_data_take_their_makers_parameters():
         ("algorithms.0=1", "--set algorithms.0 names no parameter; write e.g. algorithms.0.lam0"),
         ("algorithms=[1]", "algorithms.0 is 1; give a table with the algorithm's name"),
         ("rounds.x=3", "--set rounds.x: rounds is 5, which has no keys"),
-        ("rounds", "--set 'rounds' sets nothing; write key=value, e.g. --set rounds=50 --set data.file=x.csv"),
+        ("rounds", "--set 'rounds' sets nothing; write name=value, e.g. --set rounds=50 --set data.file=x.csv"),
         ("=3", "--set '=3' sets nothing"),
     ],
 )

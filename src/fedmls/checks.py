@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from numbers import Real
@@ -18,6 +19,17 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(name), options, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"unknown {kind} {name!r}: {hint}choose from {', '.join(options)}"
+
+
+def setting(text: str, example: str) -> tuple[str, Any]:
+    """``name=value`` of an option --set; the value is what it looks like in TOML, or a word."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not (name and equals and value):
+        raise ValueError(f"--set {text!r} sets nothing; write name=value, e.g. {example}")
+    try:
+        return name, tomllib.loads(f"value = {value.lower() if value in ('True', 'False') else value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, value
 
 
 def real(value: object) -> float | None:

@@ -103,12 +103,23 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def get_loss(loss: str | Loss) -> Loss:
+WITH_PARAMETER = {"pinball": pinball, "epsilon_insensitive": epsilon_insensitive, "huber": huber}
+
+
+def get_loss(loss: str | Loss, parameter: float | None = None) -> Loss:
+    """A loss by its name and, if it is not to be the usual one, its parameter."""
     if isinstance(loss, Loss):
         return loss
     if not isinstance(loss, str) or loss not in LOSSES:
         raise ValueError(unknown("loss", loss, LOSSES))
-    return LOSSES[loss]
+    if parameter is None:
+        return LOSSES[loss]
+    if loss not in WITH_PARAMETER:
+        raise ValueError(f"loss_parameter is {parameter!r}, but {loss!r} takes none; leave it out")
+    try:
+        return WITH_PARAMETER[loss](parameter)
+    except ValueError as error:
+        raise ValueError(f"loss_parameter: {error}") from None
 
 
 @njit(cache=True, nogil=True)

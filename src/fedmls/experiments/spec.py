@@ -12,11 +12,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedmls.checks import at_least, check_batch, one_of, positive, real, truth, unknown, whole
+from fedmls.checks import at_least, check_batch, one_of, positive, real, setting, truth, unknown, whole
 from fedmls.datasets import DATASETS
 from fedmls.datasets.prepare import CATEGORICAL
 from fedmls.experiments.grid import OPTIONS, TOP, Curve, check_keys, curves, word
-from fedmls.losses import Loss, epsilon_insensitive, get_loss, huber, pinball
+from fedmls.losses import Loss, get_loss
 from fedmls.problem import Problem
 
 READ = ("label", "ignore", "missing", "categorical", "positive", "columns")  # as in fedmls.datasets.read
@@ -26,7 +26,6 @@ PARTITIONS = ("kmeans", "iid", "dirichlet")
 MISSING = ("refuse", "mean", "drop")
 METRICS = ("test_accuracy", "test_error", "test_loss")
 MOST_ROUNDS = 10_000  # of a run that ends at its target, unless told otherwise
-WITH_PARAMETER = {"pinball": pinball, "epsilon_insensitive": epsilon_insensitive, "huber": huber}
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,8 @@ def read(file: str | Path, settings: Sequence[str] = ()) -> Spec:
     written = text(file)
     try:
         values = _parsed(written)
-        given = [_setting(setting) for setting in settings]
+        pairs = (setting(one, "--set rounds=50 --set data.file=x.csv") for one in settings)
+        given = [(key.split("."), value) for key, value in pairs]
         for key, value in given:
             _override(values, key, value)
         # a path in the file is relative to it, one in a setting to where the command is given
@@ -125,17 +125,6 @@ def _parsed(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"no TOML: {error}") from None
-
-
-def _setting(text: str) -> tuple[list[str], Any]:
-    key, equals, value = (part.strip() for part in text.partition("="))
-    parts = key.split(".")
-    if not (equals and value and all(parts)):
-        raise ValueError(f"--set {text!r} sets nothing; write key=value, e.g. --set rounds=50 --set data.file=x.csv")
-    try:
-        return parts, tomllib.loads(f"value = {value.lower() if value in ('True', 'False') else value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return parts, value  # a word
 
 
 def _override(values: dict[str, Any], key: list[str], value: Any) -> None:
@@ -279,7 +268,7 @@ def _problem(values: Mapping[str, Any], data: DataSpec) -> dict[str, Any]:
     if fixed:
         raise ValueError(f"{fixed[0]} is {values[fixed[0]]!r}, but {data.name!r} is made with its own; leave it out")
     if data.maker is None:
-        options["loss"] = _loss(values.get("loss", "hinge"), values.get("loss_parameter"))
+        options["loss"] = get_loss(values.get("loss", "hinge"), values.get("loss_parameter"))
     if "intercept" in values:
         options["intercept"] = truth("intercept", values["intercept"])
     for key in ("l2", "l1"):
@@ -300,17 +289,6 @@ def _fixed(data: DataSpec) -> tuple[str, ...]:
     taken = inspect.signature(data.maker).parameters.values()
     free = any(about.kind is about.VAR_KEYWORD for about in taken) and not data.options.get("planted", False)
     return ("loss", "loss_parameter") if free else ("loss", "loss_parameter", *OPTIONS)
-
-
-def _loss(name: Any, parameter: Any) -> Loss:
-    if parameter is None:
-        return get_loss(name)
-    if name not in WITH_PARAMETER:
-        raise ValueError(f"loss_parameter is {parameter!r}, but {name!r} takes none; leave it out")
-    try:
-        return WITH_PARAMETER[name](parameter)
-    except ValueError as error:
-        raise ValueError(f"loss_parameter: {error}") from None
 
 
 def _rounds(values: Mapping[str, Any]) -> tuple[int, float | None]:

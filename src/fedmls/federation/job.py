@@ -25,11 +25,10 @@ from fedmls.engine import check_algorithm, participants
 from fedmls.federation.messages import RUN_NAME
 from fedmls.federation.privacy import Privacy, check_private
 from fedmls.federation.secure import check_secure
-from fedmls.losses import Loss, epsilon_insensitive, get_loss, huber, pinball
+from fedmls.losses import Loss, get_loss
 from fedmls.types import Algorithm
 
 FILES = ("job.toml", "job.json")
-WITH_PARAMETER = {"pinball": pinball, "epsilon_insensitive": epsilon_insensitive, "huber": huber}
 ON_MISSING = ("wait", "without", "stop")
 ON_BAD = ("stop", "without")
 
@@ -139,11 +138,7 @@ class Job:
             )
 
     def get_loss(self) -> Loss:
-        if self.loss_parameter is None:
-            return get_loss(self.loss)
-        if self.loss not in WITH_PARAMETER:
-            raise ValueError(f"loss_parameter is {self.loss_parameter!r}, but {self.loss!r} takes none; leave it out")
-        return WITH_PARAMETER[self.loss](self.loss_parameter)
+        return get_loss(self.loss, self.loss_parameter)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, without what is None."""
