@@ -35,12 +35,15 @@ class RunStore:
         pq.write_table(history, part)
         part.replace(self._file(key))
 
+    def has(self, key: str) -> bool:
+        return self._file(key).exists()
+
     def load(self, key: str) -> Run | None:
         """The run, or None if it is not there or not readable (a damaged file is run again)."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if not self._file(key).exists():
+        if not self.has(key):
             return None
         try:
             return _run(pq.read_table(self._file(key)))

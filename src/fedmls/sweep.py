@@ -90,6 +90,7 @@ def sweep(
     algorithms, seeds = _several("algorithms", algorithms), _several("seeds", seeds)
     total = len(algorithms) * len(seeds)
     finished: dict[int, Run] = {}
+    kept: RunStore | None = None
     try:
         with Bar("sweep", total, "runs", progress) as bar:
             proofs = _proofs(algorithms, certificate, until)
@@ -100,10 +101,12 @@ def sweep(
                 finished = {i: run for i, key in enumerate(keys) if (run := kept.load(key)) is not None}
             todo = [(i, task) for i, task in enumerate(tasks) if i not in finished]
             for i, run in _parallel(todo, jobs, backend, bar, len(finished)):
+                finished[i] = run
                 if kept is not None:
                     kept.save(keys[i], run)
-                finished[i] = run
     except KeyboardInterrupt:
+        if kept is not None:  # one may have been finished and not saved yet
+            finished = {i: run for i, run in finished.items() if kept.has(keys[i])}
         where = f"; they are kept in {store}: run again to go on" if store is not None and finished else ""
         runs = [finished[i] for i in sorted(finished)]
         raise Interrupted(f"stopped with {len(runs)} of {total} runs finished{where}", runs) from None
