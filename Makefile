@@ -1,6 +1,7 @@
 # make reproduce   the paper's experiment        make test   the tests
 # make setup       only install into .venv       make lint   style and types
 # make bench       measure the speed             make lock   new versions into requirements.lock (needs uv)
+# make docs        the documentation site, into build/docs (runs the examples, needs no network)
 # make test-federation   real federations on this machine, over NVFlare and Flower: minutes
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: reproduce test test-federation setup lint bench lock clean
+.PHONY: reproduce test test-federation setup lint bench docs lock clean
 
 reproduce: $(READY)
 	$(BIN)/fedmls reproduce
@@ -30,6 +31,10 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/bench.py
 
+docs: $(READY)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -d build/doctrees docs build/docs
+	@echo "build/docs/index.html"
+
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("fedmls needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 ifdef UV
@@ -49,5 +54,5 @@ lock:
 	  --quiet --upgrade --all-extras --group dev pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist docs/gallery
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
