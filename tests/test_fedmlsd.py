@@ -220,6 +220,17 @@ def test_a_step_is_a_mini_batch_and_a_round_at_least_five_passes(lam0, lanes, nu
     assert history["bytes_down"] == 3 * 4 * 8 * (lanes * problem.dimension + lanes)
 
 
+def test_after_settling_the_step_stays():
+    simulation, steps = Simulation(fedmls.FedMLSD(settle=8), lad(), 40, batch=0.5), {}
+    for k, _ in simulation.play():
+        steps[k] = simulation.at.server.mu.copy()
+    assert (steps[4] != steps[3]).all()
+    assert (steps[8] != steps[7]).all()
+    for k in range(9, 41):
+        np.testing.assert_array_equal(steps[k], steps[8])
+    assert simulation.rows[-1]["relative_gap"] < 0.01
+
+
 @given(seed=st.integers(0, 10**6), start=st.integers(0, 2))
 @settings(max_examples=20, deadline=None)
 def test_a_lane_is_what_it_would_be_alone(seed, start):

@@ -5,6 +5,8 @@ run = fedmls.simulate(fedmls.FedMLS(lam0=1.0), problem, rounds=200, batch=0.1)
 run.x, run.history
 """
 
+from typing import TYPE_CHECKING, Any
+
 from fedmls import datasets, partition
 from fedmls.algorithms import (
     ADMM,
@@ -34,6 +36,14 @@ from fedmls.sweep import sweep, table
 from fedmls.theory import Plan, plan
 from fedmls.types import Run
 
+if TYPE_CHECKING:
+    from fedmls.estimators import (
+        FederatedLADRegressor,
+        FederatedLinearSVC,
+        FederatedLogisticRegression,
+        FederatedQuantileRegressor,
+    )
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -49,6 +59,10 @@ __all__ = [
     "FedMLSE",
     "FedMLSP",
     "FedProx",
+    "FederatedLADRegressor",
+    "FederatedLinearSVC",
+    "FederatedLogisticRegression",
+    "FederatedQuantileRegressor",
     "GradSkip",
     "Interrupted",
     "OracleProblem",
@@ -72,3 +86,16 @@ __all__ = [
     "sweep",
     "table",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators are loaded when they are asked for: scikit-learn takes a while."""
+    if name == "estimators" or name.startswith("Federated"):
+        import importlib
+
+        estimators = importlib.import_module("fedmls.estimators")
+        if name == "estimators":
+            return estimators
+        if name in estimators.__all__:
+            return getattr(estimators, name)
+    raise AttributeError(f"module 'fedmls' has no attribute {name!r}")

@@ -31,7 +31,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedmls.algorithms.fedmls import OUTPUTS, choose, first_mu
-from fedmls.checks import hyperparameters, one_of, positive
+from fedmls.checks import hyperparameters, one_of, positive, whole
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
 from fedmls.tuning import check_lam0, distance_over, due, no_numbers, own_guess, squared
 from fedmls.types import Array, Local, Traits
@@ -85,6 +85,9 @@ class FedMLSD:
     least as many as make five passes over the client's rows.
 
     relaxation: α in (0, 2).
+    settle: with "auto", the round after which μ is chosen no more. There all lanes go on from the best one, with 1/4 to
+    4 times a constant times ‖x̄ - x0‖/S, S the rms length of the p^i, and keep that. Values alone can lead μ astray, to
+    0 or to infinity, where the run stalls. None: never.
     output: "last" is x̄; "average" is its average since μ was last set, which the bound is about; "best" the better of
     the two by objective, for which clients report theirs: one more exchange.
 
@@ -98,6 +101,7 @@ class FedMLSD:
     T: float | Power | None = None
     relaxation: float = 1.8
     output: str = "last"
+    settle: int | None = None
 
     def __post_init__(self) -> None:
         check_lam0(self.lam0)
@@ -106,6 +110,8 @@ class FedMLSD:
         if not positive("relaxation", self.relaxation) < 2:
             raise ValueError(f"relaxation is {self.relaxation!r}; it must be below 2, 1.5 to 1.9 are usual")
         one_of("output", self.output, OUTPUTS)
+        if self.settle is not None:
+            whole("settle", self.settle)
 
     @property
     def rounds_per_exchange(self) -> int:
@@ -147,10 +153,12 @@ class FedMLSD:
         if not mu.any():
             own = [distance_over(squares[j], self._lane(j, x), server.x0) for j in range(len(LANES))]
             return after._replace(mu=AUTO * FAR**LANES * own * np.all(own), averaged=0)
-        if not due(k):
+        settling = k == self.settle
+        if not (settling or due(k)) or (self.settle is not None and k > self.settle):
             return after._replace(best=best)
         z, x, average = (self._from(best, field) for field in (z, x, average))
-        return Server(z, x, average, mu[best] * NEAR**LANES, 0, server.x0, 0, best)
+        found = AUTO * distance_over(squares[best], self._lane(0, x), server.x0) if settling else 0.0
+        return Server(z, x, average, (found or mu[best]) * NEAR**LANES, 0, server.x0, 0, best)
 
     def model(self, server: Server) -> Array | tuple[Array, ...]:
         return choose(self.output, self._lane(server.best, server.average), self._lane(server.best, server.x))

@@ -1,0 +1,204 @@
+"""One fit of one linear model: rounds, and a look at the model every few of them, until it is good enough."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.algorithms import FedMLSD
+from fedmls.estimators.frame import make_frame
+from fedmls.estimators.proof import FREE, Proof
+from fedmls.estimators.rows import Objective, Rows, make_problem, with_penalty_rows
+from fedmls.estimators.solvers import make_solver, works_on_slopes
+from fedmls.problem import Problem
+from fedmls.progress import Bar
+from fedmls.record import Counters
+from fedmls.simulate import Simulation
+from fedmls.types import Array
+
+COLUMNS = [*Counters._fields, "objective", "lower_bound", "certified_gap", "seconds"]
+FEWEST = 20  # rounds, before an objective that no longer falls ends a fit
+
+
+class Settings(NamedTuple):
+    """How the objective is minimised; see :class:`fedmls.estimators.base.FederatedLinearModel`."""
+
+    solver: Any
+    tol: float
+    max_rounds: int
+    check_every: int
+    batch: float
+    seed: int
+    verbose: bool
+
+
+class Fit(NamedTuple):
+    """The best model looked at, and the history, in the units of the estimator.
+
+    lam0: what FedMLS-D ended with.  ended: "proved", "settled" (nothing is proved), "rounds" (no more) or "diverged".
+    """
+
+    x: Array
+    history: Any
+    objective: float
+    certified_gap: float
+    rounds: int
+    exchanges: int
+    lam0: float | None
+    ended: str
+
+
+def train(rows: Rows, objective: Objective, settings: Settings, x0: Array | None, lam0: float | None) -> Fit:
+    """Minimise the objective, from x0 and with FedMLS-D's λ_0 of an earlier fit where they are given."""
+    frame = make_frame(rows, objective)
+    rows, objective = frame.rows(rows), frame.objective(objective)
+    x0 = _start(rows, objective) if x0 is None else frame.inside(x0)
+    problem, data = make_problem(rows, objective), np.True_
+    if objective.l1 and works_on_slopes(settings.solver):
+        problem, data = with_penalty_rows(rows, objective)
+    algorithm = make_solver(settings.solver, problem, x0, lam0)
+    simulation = Simulation(
+        algorithm,
+        problem,
+        settings.max_rounds,
+        batch=settings.batch,
+        seed=settings.seed,
+        x0=x0,
+        optimum=None,
+        every=settings.check_every,
+    )
+    looks = Looks(rows, objective, problem, data, simulation, settings.tol)
+    with Bar(algorithm.name, settings.max_rounds, "rounds", settings.verbose) as bar:
+        for k, _ in simulation.play():
+            if len(simulation.rows) > len(looks.history):
+                looks.add()
+            bar.update(k, looks.relative_gap)
+            if looks.ended:
+                break
+    fit = looks.result()
+    return fit._replace(x=frame.outside(fit.x))
+
+
+def _start(rows: Rows, objective: Objective) -> Array:
+    """0 and, in regression, the mean of the quantiles that clients tell: y + 1000 makes the same fit as y."""
+    x = np.zeros(rows.X.shape[1] + objective.intercept)
+    if objective.intercept and not objective.loss.is_classification:
+        x[-1] = rows.quantile(objective.loss.parameter)
+    return x
+
+
+class Looks:
+    """The looks at the models of a simulation: their objective, what is proved, what they cost.
+
+    Objectives and bounds are those of f until :meth:`result`.
+    """
+
+    def __init__(
+        self, rows: Rows, objective: Objective, problem: Problem, data: Any, simulation: Simulation, tol: float
+    ) -> None:
+        self.problem, self.data, self.simulation, self.tol = problem, data, simulation, tol
+        self.smooth, self.unit = not objective.loss.is_polyhedral, objective.unit * rows.n
+        self.x, self.objective, self.bound = simulation.x, problem.value(simulation.x), -np.inf
+        self.floor = tol * self.objective
+        penalised = bool(objective.l2 or objective.l1)
+        certifies = simulation.algorithm.traits.certifies
+        self.proof = None
+        if (certifies or self.smooth) and (penalised or problem.dimension <= FREE):
+            self.proof = Proof(problem.dimension, rows.X.shape[1], objective.l2 / rows.n, objective.l1 / rows.n)
+        if certifies:
+            simulation.local.certify()
+        self.spent = self._cost_of_start()
+        self.history: list[dict[str, float]] = []
+        self.best: list[tuple[int, float]] = []  # a round, and the best objective so far
+        self.ended = ""
+
+    @property
+    def relative_gap(self) -> float | None:
+        return None if self.proof is None else (self.objective - self.bound) / max(self.objective, self.floor, 1e-300)
+
+    def add(self) -> None:
+        """One more look, at the model of the last row of the simulation."""
+        row, x, halves = self.simulation.rows[-1], self.simulation.x, 0
+        if row["objective"] < self.objective:
+            self.x, self.objective = x, row["objective"]
+        if self.proof is not None:
+            slopes = self._slopes(x)
+            self.bound, halves = min(self.objective, self.proof.look(self.problem, slopes, x)), 2 * len(slopes)
+        self._record(row, halves)
+        self.best.append((int(row["round"]), self.objective))
+        wanted = self.tol * max(self.objective, self.floor)
+        if self.objective - self.bound <= wanted:
+            self.ended = "proved"
+        elif self.proof is None and self._fell() <= wanted:
+            self.ended = "settled"
+
+    def _slopes(self, x: Array) -> Array:
+        """One or more for each row: of a smooth loss those at the model, otherwise those that the algorithm keeps.
+
+        Without an l2 term the slopes of all of FedMLS-D's lanes are worth their bytes: far fewer looks are needed.
+        """
+        local = self.simulation.local
+        if self.smooth:
+            slopes = self.problem.loss.slope(self.problem.matrix() @ x, self.problem.y)
+        else:
+            slopes = local.cut_slopes if self.problem.l2 else local.slopes
+        return np.where(self.data, np.atleast_2d(slopes), 0.0)
+
+    def _fell(self) -> float:
+        """How much the best objective fell in the second half of the rounds: the error itself, if that is like 1/k."""
+        k, now = self.best[-1]
+        then = next((value for j, value in reversed(self.best) if j <= k / 2), np.inf)
+        return then - now if k >= FEWEST else np.inf
+
+    def _cost_of_start(self) -> Counters:
+        """The survey (sums and squares of the columns, a quantile and a weight), then the objective at the start."""
+        n, d = self.problem.n, self.problem.dimension
+        vectors, numbers = 2 * n, 8 * n
+        return Counters(
+            exchanges=2,
+            vectors_up=vectors,
+            vectors_down=vectors,
+            bytes_up=8 * d * vectors + 4 * numbers,
+            bytes_down=8 * d * vectors + numbers,
+        )
+
+    def _record(self, row: dict[str, float], halves: int) -> None:
+        """A row of the history. It counts all looks so far: the model down; its objective, and halves of cuts, up."""
+        n, d = self.problem.n, self.problem.dimension
+        look = Counters(
+            exchanges=1,
+            vectors_up=n * halves,
+            vectors_down=n,
+            bytes_up=8 * n * (halves * (d + 1) + 1),
+            bytes_down=8 * n * d,
+        )
+        self.spent = self.spent.plus(look)
+        counters = Counters(*(int(row[name]) for name in Counters._fields)).plus(self.spent)
+        self.spent = self.spent.plus(self.simulation.recorder.asked)  # rows count that once, and it was asked for again
+        objective = row["objective"]
+        proved = {"objective": objective, "lower_bound": self.bound, "certified_gap": objective - self.bound}
+        self.history.append({**counters._asdict(), **proved, "seconds": row["seconds"]})
+
+    def result(self) -> Fit:
+        import pandas as pd
+
+        counters = self.simulation.at.counters
+        history = pd.DataFrame(self.history, columns=pd.Index(COLUMNS))
+        history[["objective", "lower_bound", "certified_gap"]] *= self.unit
+        return Fit(
+            self.x,
+            history,
+            self.objective * self.unit,
+            (self.objective - self.bound) * self.unit,
+            counters.round,
+            self.spent.exchanges + counters.exchanges,
+            _lam0(self.simulation),
+            self.ended or ("diverged" if self.simulation.diverged else "rounds"),
+        )
+
+
+def _lam0(simulation: Simulation) -> float | None:
+    """What FedMLS-D ended with."""
+    if not isinstance(simulation.algorithm, FedMLSD):
+        return None
+    server = simulation.at.server
+    return float(server.mu[server.best]) * simulation.problem.n or None
