@@ -4,11 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 
 from fedmls.federation import InProcess, Job, Node, NodeConfig, decode, drive
 from fedmls.federation.messages import unseal
+
+
+def wait_until(condition, seconds=120):
+    """A machine that has much else to do is slow, so there is time; nobody waits longer than needed."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not happen within {seconds} s"
+        time.sleep(0.05)
 
 
 def parts(problem, folder, **options):

@@ -18,11 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedmls
-from fedmls.federation import InProcess, Job, Stopped, drive
+from fedmls import report
+from fedmls.checks import setting
+from fedmls.experiments import results
+from fedmls.federation import InProcess, Job, Stopped, drive, nvflare
 from fedmls.federation import federate as federating
 from fedmls.federation import trial as trials
 from fedmls.federation.processes import marked
 from fedmls.federation.trial import Source
+from tests.federations import wait_until
 from tests.problems import svm
 
 with warnings.catch_warnings():  # typer takes from click what a newer click warns of
@@ -50,8 +54,9 @@ class Deployment:
     def __exit__(self, *_):
         self.open = False
 
-    def run(self, job_folder):
+    def run(self, job_folder, say):
         assert self.open
+        say("the job is on its way")
         kind = type("Stopping", (InProcess,), {"exchange": Deployment._exchange})
         drive(job_folder, kind(self.nodes.values(), **self.faults))
 
@@ -64,7 +69,7 @@ class Deployment:
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(trials.ENGINES, "inprocess", trials.Engine("One process", __name__, "fedmls", 1, True))
+    monkeypatch.setitem(trials.ENGINES, "inprocess", trials.Engine("One process", __name__, "fedmls", 1))
     monkeypatch.setattr(Deployment, "faults", {})
     monkeypatch.setattr(Deployment, "until", None)
 
@@ -104,13 +109,37 @@ def test_the_papers_rows_are_the_default():
     assert outcome.last["objective"] == pytest.approx(expected.history["objective"].iloc[-1], rel=1e-12)
     assert outcome.difference == 0
     assert {file.name for file in Path("out").iterdir()} == {
-        *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "model.npz", "setup.json"),
-        *("parts", "trial.json"),
+        *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "lock", "model.npz", "setup.json"),
+        *("parts", "summary.csv", "summary.md", "trial.json"),
     }
+    assert "the job is on its way" in said
     lines = [line.split() for line in said]
     kinds = [line[1] for line in lines if line[0].isdigit()]
     assert kinds == ["survey", "begin", "2", "4", "5", "close"]
     assert float(lines[-1][2]) == pytest.approx(outcome.last["objective"], rel=1e-5)
+
+
+def test_the_folder_is_one_that_a_report_reads():
+    trials.split(table("rows.csv"), "parts", by="ward", label="y")
+    trial = trials.begin(Path("out"), "inprocess", job(), Source(parts=Path("parts")), "fedmls federate --parts parts")
+    federating.run(trial, print)
+    found = results.read(Path("out"))
+    assert set(found.history["method"]) == set(found.summary["method"]) == {"fedmls"}
+    assert set(found.history["variant"]) == {""}
+    assert set(found.history["parameter"]) == set(found.history["parameters"]) == {"paired=True"}
+    assert list(found.history["round"]) == [1, 2, 3, 4, 5, 6]
+    assert found.summary["objective"][0] == found.history["objective"].iloc[-1]
+    setup, rows = found.setup, pd.read_csv("rows.csv")
+    assert setup["command"] == "fedmls federate --parts parts"
+    assert setup["title"] == "3 nodes over One process"
+    assert setup["spec"] == setup["job"] == trial.job.to_dict()
+    assert setup["problem"] | {"rows": 60, "coordinates": 4, "loss": "hinge", "clients": 3} == setup["problem"]
+    counts = rows.groupby(["ward", "y"]).size()
+    assert [(one["client"], one["classes"]) for one in setup["partition"]] == [
+        (f"site-{i}", {label: counts[ward, label] for label in ("ill", "well")})
+        for i, ward in enumerate(["east", "north", "west"], start=1)
+    ]
+    assert report.write([Path("out")]).exists()
 
 
 @pytest.mark.parametrize(
@@ -289,11 +318,12 @@ def test_folders_without_a_name_are_numbered():
 
 def test_a_job_of_options():
     made = trials.make_job(None, None, (), {"rounds": None, "seed": 4})
-    assert made.algorithm == fedmls.FedMLS(lam0=1.0, paired=True)
+    assert made.algorithm == fedmls.FedMLSD()
     assert (made.rounds, made.seed, made.batch) == (10, 4, 0.1)
-    settings = ("T=[3, 9]", "output=last", "paired=False", "lam={power = [0.5, -0.5]}")
-    made = trials.make_job(None, None, settings, {})
-    assert made.algorithm == fedmls.FedMLS(T=(3, 9), output="last", lam=fedmls.Power(0.5, -0.5))
+    assert trials.make_job(None, "fedmls", (), {}).algorithm == fedmls.FedMLS(lam0="auto", paired=True)
+    settings = ("T=[3, 9]", "output=last", "paired=False", "lam0=2", "lam={power = [0.5, -0.5]}")
+    made = trials.make_job(None, "fedmls", settings, {})
+    assert made.algorithm == fedmls.FedMLS(T=(3, 9), output="last", lam0=2.0, lam=fedmls.Power(0.5, -0.5))
     assert trials.make_job(None, "fedavg", ("eta0=0.5",), {}).algorithm == fedmls.FedAvg(eta0=0.5)
 
 
@@ -303,13 +333,13 @@ def test_options_win_over_the_jobs_file():
     )
     made = trials.make_job(Path("job.toml"), None, ("option=I",), {"rounds": 9})
     assert made == Job(algorithm=fedmls.Scaffold(eta0=0.1, option="I"), rounds=9, l2=0.5, name="mine")
-    assert trials.make_job(Path("job.toml"), "fedmls", (), {}).algorithm == fedmls.FedMLS(paired=True)
+    assert trials.make_job(Path("job.toml"), "fedmls", ("lam0=3",), {}).algorithm == fedmls.FedMLS(lam0=3, paired=True)
 
 
 @given(st.one_of(st.integers(1, 10**6), st.floats(1e-300, 1e300), st.booleans(), st.sampled_from(["last", "best"])))
 def test_values_of_settings_are_what_they_look_like(value):
     text = value if isinstance(value, str) else json.dumps(value)
-    assert trials._setting(f" name = {text} ") == ("name", value)
+    assert setting(f" name = {text} ", "") == ("name", value)
 
 
 BAD = {
@@ -326,7 +356,9 @@ BAD = {
     "--parts .": "holds no configuration of a node",
     "--parts nothing": "is no folder",
     "--label y": "--label is of a file",
-    "--set lam_0=1": "unknown parameter of FedMLS 'lam_0': did you mean 'lam0'?",
+    "--set lam_0=1": "unknown parameter of FedMLSD 'lam_0': did you mean 'lam0'?",
+    "--job jobs/private.toml --algorithm fedmls": "lam0 is 'auto', for which clients send more than privacy covers",
+    "--job jobs/private.toml --algorithm fedmlsd": "fedmlsd does not go with privacy; take one of fedmls, ",
     "--set lam0": "write name=value",
     "--algorithm fedmsl": "unknown algorithm 'fedmsl': did you mean 'fedmls'?",
     "--algorithm fedmlsp --set participants=4": "participants is 4, but there are 3 clients",
@@ -346,7 +378,13 @@ BAD = {
 @pytest.mark.parametrize("arguments", BAD)
 def test_bad_input_is_one_line_and_leaves_nothing(arguments, monkeypatch):
     monkeypatch.setattr(trials, "find_spec", lambda name: name)
+    monkeypatch.setattr(nvflare, "find_spec", lambda name: name)
     table("rows.csv")
+    Path("jobs").mkdir()
+    Path("jobs/private.toml").write_text(
+        'rounds = 3\nreport_objective = false\nimpute = false\nalgorithm = { name = "fedavg" }\n'
+        "privacy = { clip = 0.5, noise = 5.0 }\n"
+    )
     Path("full").mkdir()
     Path("full/file").touch()
     if "many.csv" in arguments:
@@ -380,44 +418,53 @@ def test_an_engine_that_is_missing_is_one_line(name, monkeypatch):
 def test_the_command_from_begin_to_end(monkeypatch):
     table("rows.csv")
     arguments = "--engine inprocess --data rows.csv --label y --by ward --rounds 4 --certificate 5"
+    monkeypatch.setattr(sys, "argv", ["fedmls", "federate", *arguments.split()])
     done = CliRunner().invoke(app, ["federate", *arguments.split()])
     assert done.exit_code == 0, done.output
     assert "certified gap" in done.output
-    assert "4 rounds of fedmls in 5 exchanges: objective" in done.output
+    assert "4 rounds of fedmlsd in 7 exchanges: objective" in done.output
     assert "difference to the simulation of the same seed: 0 (equal to the last bit)\nFiles:\n" in done.output
     assert "results/federation-1/history.parquet" in done.output
     again = CliRunner().invoke(app, ["federate", "--resume", "--rounds", "6"])
     assert again.exit_code == 0, again.output
-    assert "6 rounds of fedmls in 7 exchanges" in again.output
+    assert "6 rounds of fedmlsd in 10 exchanges" in again.output
+    assert results.read(Path("results/federation-1")).setup["command"] == f"fedmls federate {arguments}"
 
 
-def deployed(name, rounds):
+def deployed(name, *values):
     missing = find_spec(trials.ENGINES[name].package) is None
     reason = f"{trials.ENGINES[name].title} is not installed: pip install 'fedmls[{name}]'"
-    return pytest.param(name, rounds, marks=[pytest.mark.deployed, pytest.mark.skipif(missing, reason=reason)])
+    marks = [pytest.mark.deployed, pytest.mark.skipif(missing, reason=reason)]
+    return pytest.param(name, *values, marks=marks)
 
 
-@pytest.mark.parametrize(("engine", "rounds"), [deployed("nvflare", 200), deployed("flower", 4)])
-def test_a_real_federation_through_ctrl_c(engine, rounds, tmp_path):
-    """Ctrl-C after the first rounds, nothing is left, and --resume ends in the model of the simulation."""
+@pytest.mark.parametrize(
+    ("engine", "rounds", "kind"), [deployed("nvflare", 100, signal.SIGKILL), deployed("flower", 6, signal.SIGINT)]
+)
+def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_path):
+    """Ctrl-C or kill -9 after the first rounds, nothing is left, and --resume ends in the model of the simulation."""
     command = [sys.executable, "-m", "fedmls.cli", "federate"]
-    options = ["--engine", engine, "--nodes", "2", "--rounds", str(rounds)]
+    options = ["--engine", engine, "--nodes", "2", "--rounds", str(rounds), "--algorithm", "fedmls"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
         said = []
         for line in first.stdout:
             said.append(line)
             if re.match(r" +3 +2 ", line):
-                first.send_signal(signal.SIGINT)
+                first.send_signal(kind)
                 break
         rest = first.communicate(timeout=120)[0]
-    assert first.returncode == 130, "".join(said) + rest
-    assert "go on with: fedmls federate --resume --out results/federation-1" in rest
     folder = tmp_path / "results" / "federation-1" / "deployment"
-    assert not marked(str(folder))
+    if kind == signal.SIGINT:
+        assert first.returncode == 130, "".join(said) + rest
+        assert "go on with: fedmls federate --resume --out results/federation-1" in rest
+    else:
+        assert first.returncode == -kind, "".join(said) + rest
+        wait_until(lambda: not marked(f"{folder}|"))  # the guard ends what is left, a moment later
+    assert not marked(f"{folder}|")
     assert {file.name for file in folder.iterdir()} == {"lock", "logs"}  # the keys are gone
-    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=600, check=False)
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode == 0, again.stderr
     assert f"{rounds} rounds of fedmls in {3 + rounds // 2} exchanges" in again.stdout
     [difference] = re.findall(r"simulation of the same seed: (\S+)", again.stdout)
     assert float(difference) <= 1e-12
-    assert not marked(str(folder))
+    assert not marked(f"{folder}|")

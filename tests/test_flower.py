@@ -2,13 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import ssl
 import stat
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import fedmls
 from fedmls.federation import Job, Stopped, drive
-from tests.federations import parts
+from tests.federations import parts, wait_until
 from tests.problems import svm
 
 pytest.importorskip("flwr", reason="Flower is not installed; it comes with fedmls[flower]")
@@ -32,8 +32,10 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedmls.federation import flower
-from fedmls.federation.flower import Deployment, FlowerTransport, certificates, client_app, node_key, write_app
+from fedmls.federation import flower_app, flower_warm
+from fedmls.federation.certificates import certificates, node_key
+from fedmls.federation.flower import Deployment, write_app
+from fedmls.federation.flower_app import FlowerTransport, client_app
 from fedmls.federation.processes import free_port, marked
 
 SETTINGS = {"rounds": 4, "batch": 0.3, "seed": 9}
@@ -139,7 +141,7 @@ def echo():
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(flower, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(flower_app, "POLL_SECONDS", 0.001)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -316,29 +318,86 @@ def test_flower_takes_a_node_key(tmp_path):
     assert public == public_key_to_bytes(load_ssh_private_key((tmp_path / "node").read_bytes(), None).public_key())
 
 
-def test_a_warm_node_runs_flowers_client_and_ends_with_the_supernode(tmp_path):
-    """In the SuperNode's place: a script that starts two clients and waits until they have said what is expected."""
-    script, out = tmp_path / "flower-supernode", tmp_path / "out"
-    script.write_text(
-        f"""#!/bin/sh
-        echo "got $1"; flwr-clientapp --help; flwr-clientapp --token secret 'two words'
-        until grep -q 'Run a Flower ClientApp' {out} && grep -q 'unrecognized arguments: two words' {out}
-        do sleep 0.1; done
-        exit 7"""
-    )
-    script.chmod(0o700)
+# In the SuperNode's place: refused twice, then it starts a client, asks for an answer, and ends when both are there.
+WARM = """
+import subprocess, sys, time
+from pathlib import Path
+from fedmls.federation import flower_warm as warm
+
+folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+
+def first():
+    tries = folder / "tries"
+    tries.write_text(tries.read_text() + "." if tries.exists() else ".")
+    if len(tries.read_text()) < 3:
+        sys.exit(warm.REFUSED)
+    subprocess.run(["flwr-clientapp", "--token", "secret", "two words"], check=True)
+    with (folder / "pipe").open("w") as pipe:
+        pipe.write(f"{folder}/answer\\tsay\\tone\\ttwo words\\n")
+    while not ((folder / "answer").exists() and "unrecognized arguments: two words" in out.read_text()):
+        time.sleep(0.05)
+    sys.exit(7)
+
+warm.PAUSE, warm.warm_up = 0.01, lambda name: None
+commands = {"first": first, "say": lambda: print(sys.argv), "flwr-clientapp": warm.load("flwr-clientapp")}
+sys.exit(warm.Family(commands, ["first"], warm.prepare(folder, ("flwr-clientapp",))).serve())
+"""
+
+
+def test_warm_commands_are_forks_of_one_process(tmp_path):
+    folder, out = tmp_path / "fork s", tmp_path / "out"
     with out.open("wb") as log:
-        done = subprocess.run(
-            [sys.executable, "-m", "fedmls.federation.flower_node", "an-argument"],
-            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FLWR_HOME": str(tmp_path)},
-            stdout=log,
-            stderr=log,
-            timeout=300,
-            check=False,
-        )
+        command = [sys.executable, "-c", WARM, str(folder), str(out)]
+        done = subprocess.run(command, stdout=log, stderr=log, timeout=300, check=False)
     assert done.returncode == 7, out.read_text()
-    assert "got an-argument" in out.read_text()
-    assert sorted(tmp_path.iterdir()) == [script, out]
+    assert (folder / "answer").read_text() == "['say', 'one', 'two words']\n"
+    assert (folder / "tries").read_text() == "..."
+
+
+# In the SuperNode's place: it starts the process that hands messages on, which dies.
+LOST = """
+import os, subprocess, sys, time
+from pathlib import Path
+from fedmls.federation import flower_warm as warm
+
+def first():
+    subprocess.run([warm.NEEDED, "--parent-pid", str(os.getpid())], check=True)
+    time.sleep(100)
+
+warm.warm_up = lambda name: None
+commands = {"first": first, warm.NEEDED: lambda: None}
+sys.exit(warm.Family(commands, ["first"], warm.prepare(Path(sys.argv[1]), (warm.NEEDED,))).serve())
+"""
+
+
+def test_a_warm_command_ends_with_what_it_cannot_do_without(tmp_path):
+    done = subprocess.run([sys.executable, "-c", LOST, str(tmp_path / "warm")], timeout=90, check=False)
+    assert done.returncode == 256 - signal.SIGTERM
+
+
+def test_a_warm_command_is_one_of_flowers(capsys):
+    with pytest.raises(SystemExit):
+        flower_warm.main(["--look", "1", "flwr", "run"])
+    assert "invalid choice: 'flwr' (choose from 'flower-supernode', 'flower-superlink')" in capsys.readouterr().err
+
+
+def test_flowers_pauses_are_those_that_are_shortened():
+    """Another version of Flower may have others."""
+    program = """
+import inspect, time
+from fedmls.federation import flower_warm
+flower_warm.hasten(0.1)
+from flwr.supercore import heartbeat
+from flwr.supercore.retry import http_retry
+from flwr.supernode import fleet_http_connection, start_client_internal
+assert heartbeat.HEARTBEAT_DEFAULT_INTERVAL == fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL == 10
+assert http_retry.MAX_RETRY_DELAY == 3
+assert "time.sleep(3)" in inspect.getsource(start_client_internal)
+began = time.monotonic()
+start_client_internal.time.sleep(3)
+assert time.monotonic() - began < 2.9
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 def test_a_deployment_says_what_is_wrong_with_its_nodes(tmp_path):
@@ -352,11 +411,31 @@ def test_a_deployment_says_what_is_wrong_with_its_nodes(tmp_path):
             Deployment(tmp_path, {name: files["site-1"]})
 
 
+def test_nobody_outside_is_told_or_asked_anything(tmp_path, monkeypatch):
+    """By none of our processes, whatever the environment says, nor by those of the page's units."""
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
+    monkeypatch.delenv("FLWR_DISABLE_UPDATE_CHECK", raising=False)
+    files = node_files(tmp_path, svm(n=2, m=20))
+    deployment = Deployment(tmp_path / "deployment", files)
+    deployment.private = tmp_path
+    off = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    for name in ("server", *files):
+        environment = deployment._environment(name)
+        assert {variable: environment[variable] for variable in off} == off
+    page = (Path(__file__).parent.parent / "docs" / "deploy-flower.md").read_text()
+    units = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
+    assert len(units) == 2
+    for unit in units:
+        assert "Environment=" + " ".join(f"{variable}={value}" for variable, value in off.items()) + "\n" in unit
+
+
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory):
     folder, problem = tmp_path_factory.mktemp("flower"), svm(n=3, m=40)
     with Deployment(folder / "deployment", node_files(folder / "parts", problem)) as deployment:
         yield deployment, problem
+    assert not marked(f"{folder}")
+    assert {entry.name for entry in (folder / "deployment").iterdir()} == {"lock", "logs"}
 
 
 def events(folder):
@@ -365,74 +444,72 @@ def events(folder):
 
 
 class Background(threading.Thread):
-    """A run of a job in a thread; ``error`` is what it raised."""
+    """A run of a job in a thread; ``error`` is what it raised, ``said`` what it told."""
 
     def __init__(self, deployment, folder):
         super().__init__()
-        self.deployment, self.folder, self.error = deployment, folder, None
+        self.deployment, self.folder, self.error, self.said = deployment, folder, None, []
         self.start()
 
     def run(self):
         try:
-            self.deployment.run(self.folder)
-        except RuntimeError as error:
+            self.deployment.run(self.folder, self.said.append)
+        except Exception as error:
             self.error = error
 
-    def wait(self):
-        self.join(timeout=300)
-        assert not self.is_alive()
+    def wait(self, seconds=300):
+        self.join(seconds)
+        assert not self.is_alive(), f"the run has not ended within {seconds} s"
+        assert self.error is None, self.error
 
     def wait_for_a_round(self):
-        while not any(event.get("kind") == "round" for event in events(self.folder)):
-            assert self.is_alive(), self.error
-            time.sleep(0.1)
+        wait_until(lambda: not self.is_alive() or any(event.get("kind") == "round" for event in events(self.folder)))
+        assert self.is_alive(), self.error
 
 
-@pytest.mark.deployed
-def test_a_deployed_run_is_the_simulation(deployed, tmp_path):
-    deployment, problem = deployed
-    job = write_job(tmp_path / "job", "scaffold", rounds=2)
-    deployment.run(job)
-    check_model(job, "scaffold", problem, rounds=2)
+def check_exchanges(folder, rounds):
+    """None was done twice."""
+    kinds = [event["kind"] for event in events(folder) if "kind" in event]
+    assert kinds == ["survey", "begin", *rounds * ["round"], "close"]
 
 
 @pytest.mark.deployed
 def test_a_run_goes_on_when_a_killed_node_is_back(deployed, tmp_path):
     deployment, problem = deployed
-    run = Background(deployment, write_job(tmp_path / "job", "fedmls", rounds=4))
+    run = Background(deployment, write_job(tmp_path / "job", "fedmls", rounds=6))
     run.wait_for_a_round()
     deployment.kill("site-2")
-    before = len(events(run.folder))
-    deployment.start("site-2")
     run.wait()
-    assert run.error is None
-    assert len(events(run.folder)) > before
-    check_model(run.folder, "fedmls", problem, rounds=4)
+    assert run.said == ["site-2 has died; starting it again"]
+    check_exchanges(run.folder, rounds=3)
+    check_model(run.folder, "fedmls", problem, rounds=6)
 
 
 @pytest.mark.deployed
 def test_a_run_goes_on_from_its_last_exchange_when_the_server_is_back(deployed, tmp_path):
     deployment, problem = deployed
-    run = Background(deployment, write_job(tmp_path / "job", "fedmlse", rounds=3))
+    run = Background(deployment, write_job(tmp_path / "job", "scaffold", rounds=4))
     run.wait_for_a_round()
     deployment.kill("server")
-    run.wait()
-    assert run.error is not None
     before = events(run.folder)
     assert "finished" not in [event.get("event") for event in before]
-    deployment.start("server")
-    deployment.run(run.folder)
-    after = events(run.folder)
-    assert after[: len(before)] == before
-    assert [event["kind"] for event in after if "kind" in event] == ["survey", "begin", *3 * ["round"], "close"]
-    check_model(run.folder, "fedmlse", problem, rounds=3)
+    run.wait()
+    assert run.said == [
+        "server has died; starting it again",
+        "the job is lost with the server; submitting the job again, which goes on from its last exchange",
+    ]
+    assert events(run.folder)[: len(before)] == before
+    check_exchanges(run.folder, rounds=4)
+    check_model(run.folder, "scaffold", problem, rounds=4)
 
 
 @pytest.mark.deployed
 def test_a_run_that_fails_says_why(deployed, tmp_path):
     deployment, _ = deployed
-    with pytest.raises(RuntimeError, match=r"job\.toml"):
+    with pytest.raises(Stopped, match=r"holds 0 of job\.toml and job\.json"):
         deployment.run(tmp_path)
+    with pytest.raises(ValueError, match="nothing is no folder with a job"):
+        deployment.run(tmp_path / "nothing")
 
 
 @pytest.mark.deployed
@@ -448,10 +525,13 @@ def test_strangers_are_refused(deployed):
         "foreign": (["--root-certificates", "foreign/ca.crt", *own], "CERTIFICATE_VERIFY_FAILED"),
         "plain": (["--insecure"], "Failed to initialize the connection"),
     }
-    command = ["flower-supernode", "--superlink", f"127.0.0.1:{deployment.ports['server']}", "--max-retries", "1"]
+    command = ["flower-supernode", "--superlink", f"127.0.0.1:{deployment.port}", "--max-retries", "1"]
+    command += ["--isolation", "process"]  # without a process for messages, which never come
+    environment = deployment._environment("stranger")
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     for name, (options, _) in strangers.items():
         whole = [*command, "--port", str(free_port()), *options]
-        deployment.processes.start(name, whole, deployment._environment(), deployment.private)
+        deployment.processes.start(name, whole, environment, deployment.private)
     for name, (_, words) in strangers.items():
         assert deployment.processes.started[name].wait(timeout=120) != 0
         said = deployment.processes.log(name).read_text()
@@ -472,8 +552,8 @@ def listeners(process):
 @pytest.mark.deployed
 def test_processes_listen_on_loopback_and_call_nobody(deployed):
     deployment, _ = deployed
-    processes = marked(f"{deployment.folder}|")
-    assert len(processes) >= 2 * 4  # a SuperLink and three SuperNodes, each with its SuperExec
+    processes = [process for name in ("server", *deployment.nodes) for process in marked(f"{deployment.folder}|{name}")]
+    assert len(processes) >= 3 * 4  # a SuperLink and three SuperNodes, each with its SuperExec and the one that forks
     assert set.union(*map(listeners, processes)) == {"0100007F"}
     for process in processes:
         environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
@@ -483,22 +563,18 @@ def test_processes_listen_on_loopback_and_call_nobody(deployed):
 @pytest.mark.deployed
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_a_deployment_that_is_broken_off_leaves_nothing_behind(kind, tmp_path):
-    """As soon as the SuperLink is there, while others are being started."""
-    files = node_files(tmp_path / "parts", svm(n=2, m=20))
+    """As soon as there are keys and the SuperLink is being started."""
+    files, folder = node_files(tmp_path / "parts", svm(n=2, m=20)), tmp_path / "deployment"
     program = (
         "import sys; from fedmls.federation.flower import Deployment\n"
         "with Deployment(sys.argv[1], {'site-1': sys.argv[2], 'site-2': sys.argv[3]}): print('it was not stopped')"
     )
-    arguments = [str(tmp_path / "deployment"), *map(str, files.values())]
-    process = subprocess.Popen([sys.executable, "-c", program, *arguments])
-    log = tmp_path / "deployment" / "logs" / "server.log"
-    while not (log.exists() and "SuperLinkLifespan: start" in log.read_text()):
-        assert process.poll() is None
-        time.sleep(0.1)
+    process = subprocess.Popen([sys.executable, "-c", program, str(folder), *map(str, files.values())])
+    wait_until(lambda: process.poll() is not None or marked(f"{folder}|server"))
+    assert list((folder / "private").glob("*.key"))
     process.send_signal(kind)
     assert process.wait(timeout=120) != 0
-    deadline = time.monotonic() + (0 if kind == signal.SIGINT else 60)
-    while marked(f"{tmp_path / 'deployment'}|") and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert marked(f"{tmp_path / 'deployment'}|") == []
-    assert not (tmp_path / "deployment" / "flower").exists()
+    if kind == signal.SIGKILL:  # the guard does it, a moment later
+        wait_until(lambda: not marked(f"{folder}|"))
+    assert marked(f"{folder}|") == []
+    assert not (folder / "private").exists()

@@ -3,14 +3,18 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
-import time
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fcntl", reason="deployments on one machine take Linux")
 
+from fedmls.federation import Stopped
+from fedmls.federation.attempts import MOST, Attempts, attempt, has_ended
 from fedmls.federation.processes import MARK, Processes, exit_on_signals, free_port, marked
+from tests.federations import wait_until
 
 # A participant that starts another process in a session of its own, as NVFlare does for a job.
 PARENT = """
@@ -18,13 +22,6 @@ import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], start_new_session=True)
 time.sleep(100)
 """
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def start(processes, name):
@@ -80,6 +77,74 @@ def test_the_one_who_asks_is_not_among_the_marked(processes):
     assert MARK not in os.environ
 
 
+# An owner of a deployment, to be killed: keys, and a participant.
+OWNER = """
+import os, sys, time
+from pathlib import Path
+from fedmls.federation.processes import Processes
+processes = Processes(Path(sys.argv[1]))
+(processes.private() / "ca.key").touch()
+processes.start("site-1", [sys.executable, "-c", "import time; time.sleep(100)"], os.environ, processes.folder)
+time.sleep(100)
+"""
+
+
+def test_a_guard_ends_the_deployment_of_an_owner_that_was_killed(tmp_path):
+    key = tmp_path / "private" / "ca.key"
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)])
+    wait_until(lambda: owner.poll() is not None or len(marked(f"{tmp_path}|")) == 2)  # the guard, the participant
+    assert key.exists()
+    assert key.parent.stat().st_mode & 0o777 == 0o700
+    owner.kill()
+    owner.wait()
+    wait_until(lambda: not marked(f"{tmp_path}|"))
+    assert not key.parent.exists()
+
+
+def test_keys_that_a_power_failure_left_are_replaced(tmp_path):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "ca.key").touch()
+    made = Processes(tmp_path)
+    assert list(made.private().iterdir()) == []
+    made.close()
+    assert {entry.name for entry in tmp_path.iterdir()} == {"lock", "logs"}
+
+
+def test_the_folder_of_a_kit_keeps_what_is_called_private(tmp_path):
+    (tmp_path / "private").mkdir()
+    Processes(tmp_path).close()
+    assert (tmp_path / "private").exists()
+
+
+def test_who_has_died_is_named_and_not_too_often(processes, tmp_path):
+    said, attempts = [], Attempts(tmp_path)
+    for count in range(1, MOST):
+        processes.start("site-1", [sys.executable, "-c", "exit('no disk')"], os.environ, tmp_path).wait()
+        assert processes.bury(["site-1"], attempts, said.append) == ["site-1"]
+        assert said == count * ["site-1 has died; starting it again"]
+    assert processes.obituary("site-1").startswith("site-1 ended with exit status 1; its last word was: no disk (in /")
+    (tmp_path / "checkpoint").touch()  # it has come further
+    for _ in range(1, MOST):
+        processes.bury(["site-1"], attempts, said.append)
+    with pytest.raises(Stopped, match="tried 5 times, came no further: site-1 ended with exit status 1"):
+        processes.bury(["site-1"], attempts, said.append)
+
+
+def test_how_an_attempt_ended_is_known_by_its_name(tmp_path):
+    with attempt(tmp_path, "first"):
+        assert not has_ended(tmp_path, "first")
+    assert has_ended(tmp_path, "first")
+    assert not has_ended(tmp_path, "second")
+    with pytest.raises(KeyError), attempt(tmp_path, "second"):
+        raise KeyError("x")
+    with pytest.raises(Stopped, match="'x'"):
+        has_ended(tmp_path, "second")
+    for error, given_up in ((SystemExit(), False), (KeyError(), True)):  # a signal, an engine's own
+        with pytest.raises(type(error)), attempt(tmp_path, "third", lambda given_up=given_up: given_up):
+            raise error
+        assert not has_ended(tmp_path, "third")
+
+
 @pytest.mark.parametrize(
     ("kind", "leaves"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit), (signal.SIGHUP, SystemExit)]
 )
@@ -106,6 +171,10 @@ def test_a_signal_that_is_ignored_stays_so():
     assert signal.signal(signal.SIGHUP, before) == signal.SIG_IGN
 
 
-def test_a_free_port_is_free():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", free_port()))
+def test_a_free_port_is_free_and_not_one_that_the_kernel_gives_to_connections():
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(20):
+        port = free_port()
+        assert port < first
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-from fedmls.federation.flower import client_app, server_app
+from fedmls.federation.flower_app import client_app, server_app
 
 server = server_app()
 client = client_app()

@@ -9,13 +9,12 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib import import_module
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.federation.folder import CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP
+from fedmls.federation.folder import CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP, write_setup
 from fedmls.federation.job import Job
 from fedmls.federation.post import Stopped
 from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
@@ -61,13 +60,12 @@ def run(trial: Trial, say: Say) -> Outcome:
 
 def _deploy(trial: Trial, say: Say) -> Times:
     engine, n = ENGINES[trial.engine], len(trial.nodes)
-    deployment = import_module(engine.module).Deployment
     say(f"{engine.title}: starting a server and {n} nodes on this machine; logs are in {trial.folder / DEPLOYMENT}")
     marks = [time.time()]
-    with Lines(trial, say) as lines, deployment(trial.folder / DEPLOYMENT, trial.nodes) as running:
+    with Lines(trial, say) as lines, engine.deployment(trial.folder, trial.nodes) as running:
         marks.append(time.time())
         say(f"all are online after {marks[1] - marks[0]:.1f} s; submitting the job")
-        running.run(trial.folder)
+        running.run(trial.folder, say)
         marks.append(time.time())
     marks.append(time.time())
     return lines.times(*marks)
@@ -179,12 +177,25 @@ def _outcome(trial: Trial, times: Times) -> Outcome:
     import pandas as pd
 
     last = pd.read_parquet(trial.folder / HISTORY).iloc[-1].to_dict()
-    epsilon = json.loads((trial.folder / SETUP).read_text(encoding="utf-8"))["epsilon"]
+    setup = json.loads((trial.folder / SETUP).read_text(encoding="utf-8"))
+    write_setup(trial.folder, setup | _about(trial, setup))
     try:
         difference, notes = _compare(trial)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {kept(trial)}") from None
-    return Outcome(trial, times, last, epsilon, difference, notes)
+    return Outcome(trial, times, last, setup["epsilon"], difference, notes)
+
+
+def _about(trial: Trial, setup: Mapping[str, Any]) -> dict[str, Any]:
+    """What the server of a federation does not know, but we do."""
+    from fedmls.experiments.results import partition_table
+
+    partition = partition_table(trial.problem)
+    return {
+        "title": f"{len(partition)} nodes over {ENGINES[trial.engine].title}",
+        "command": trial.command,
+        "partition": [one | {"client": node["name"]} for one, node in zip(partition, setup["nodes"], strict=True)],
+    }
 
 
 def _compare(trial: Trial) -> tuple[float | str, list[str]]:
@@ -194,6 +205,8 @@ def _compare(trial: Trial) -> tuple[float | str, list[str]]:
     odd = [event["round"] for event in done if event["round"] % trial.job.algorithm.rounds_per_exchange]
     if trial.job.privacy is not None:
         return "the nodes add noise that nobody else knows (privacy)", []
+    if trial.job.start is not None:
+        return "the run began at an earlier model (start)", []
     if without:
         return f"the run went on without {', '.join(without)} at times, and the simulation loses nobody", []
     if odd and odd[0] < trial.job.rounds:

@@ -3,9 +3,13 @@
 job.toml         what to run (or job.json)
 checkpoint       the run after its last exchange: all that a driver needs to go on
 events.jsonl     one line for each exchange, as it is done; others may follow it
-history.parquet  when the run ends: one row for each recorded round, with the columns of a simulation
-model.npz        x, and what it is a model of: columns, classes, means, scales, intercept
-setup.json       the job, how the run ended, the nodes with their rows and G_i, versions
+model.npz        when the run ends: x, and what it is a model of: columns, classes, means, scales, intercept
+
+and, as in every results folder (:mod:`fedmls.experiments.results`),
+
+history.parquet  one row for each recorded round, with the columns of a simulation
+summary.csv      the last of them, in short; summary.md is the same to read
+setup.json       the job, the problem, how the run ended, the nodes with their rows and G_i, versions
 """
 
 import json
@@ -23,10 +27,11 @@ from fedmls.checkpoint import whole_file
 from fedmls.federation.job import Job
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
 from fedmls.federation.survey import Survey
-from fedmls.types import Array
+from fedmls.types import Array, Run
 
 CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP = "checkpoint", "events.jsonl", "history.parquet", "model.npz", "setup.json"
-MAY_CHANGE = ("rounds", "until", "timeout", "on_missing", "on_bad", "max_norm")  # of a job that goes on
+SUMMARY = "summary.csv", "summary.md"
+MAY_CHANGE = ("rounds", "until", "timeout", "on_missing", "on_bad", "max_norm", "start")  # of a job that goes on
 PACKAGES = ("fedmls", "numpy", "scipy", "numba", "msgpack")
 
 
@@ -74,18 +79,58 @@ class Folder:
 
     def finish(self, survey: Survey, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
         """Write the results."""
-        with whole_file(self.path / HISTORY) as stream:
-            history.to_parquet(stream, index=False)
+        self._write_history(Run(self.job.algorithm, self.job.seed, self.job.batch, x, history, None))
         with whole_file(self.path / MODEL) as stream:
             np.savez(stream, x=x, **_model_of(survey))
-        versions = {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
         nodes = [
             {"name": node, "rows": int(rows), "weight": float(weight), "lipschitz": None if math.isinf(G) else float(G)}
             for node, rows, weight, G in zip(survey.nodes, survey.rows, survey.weights, lipschitz, strict=True)
         ]
-        setup = {"job": self.job.to_dict(), **about, "nodes": nodes, "columns": survey.columns, "versions": versions}
-        with whole_file(self.path / SETUP) as stream:
-            stream.write((json.dumps(setup, indent=2, ensure_ascii=False) + "\n").encode())
+        versions = {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
+        told = {"job": self.job.to_dict(), **about, "nodes": nodes, "columns": survey.columns, "versions": versions}
+        write_setup(self.path, self._setup(survey) | told)
+
+    def _write_history(self, run: Run) -> None:
+        from fedmls.algorithms import describe
+        from fedmls.experiments.results import cells, labelled, markdown, summarise
+        from fedmls.sweep import table
+
+        curve = run.algorithm.name, "", describe(run.algorithm)
+        with whole_file(self.path / HISTORY) as stream:
+            labelled(table([run]), curve).to_parquet(stream, index=False)
+        if len(run.history):
+            summary = summarise([run], [curve])
+            for name, text in zip(SUMMARY, (summary.to_csv(index=False), markdown(cells(summary))), strict=True):
+                with whole_file(self.path / name) as stream:
+                    stream.write(text.encode())
+
+    def _setup(self, survey: Survey) -> dict[str, Any]:
+        """What a results folder tells of every experiment, as far as a server knows it."""
+        job = self.job
+        return {
+            "title": job.name,
+            "command": "",
+            "spec": job.to_dict(),
+            "problem": {
+                "data": "the nodes' own",
+                "rows": int(sum(survey.rows)),
+                "columns": survey.columns,
+                "coordinates": survey.dimension,
+                "loss": job.loss,
+                "loss_parameter": job.loss_parameter,
+                **{name: getattr(job, name) for name in ("intercept", "l2", "l1", "reduction")},
+                "clients": survey.n,
+            },
+            "partition": [
+                {"client": node, "rows": int(rows)} for node, rows in zip(survey.nodes, survey.rows, strict=True)
+            ],
+            "optimum": {str(job.seed): None},
+        }
+
+
+def write_setup(folder: Path, setup: dict[str, Any]) -> None:
+    with whole_file(folder / SETUP) as stream:
+        stream.write((json.dumps(setup, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _is_unknown(value: Any) -> bool:

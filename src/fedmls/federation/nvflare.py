@@ -1,16 +1,15 @@
-"""NVFlare carries the federation: start-up kits, an administrator's console, and a deployment on this machine.
+"""NVFlare carries the federation: an administrator's console, and a deployment on this machine.
 
-What runs inside NVFlare's processes is in :mod:`fedmls.federation.nvflare_app`.
+What runs inside NVFlare's processes is in :mod:`fedmls.federation.nvflare_app`; start-up kits are made in
+:mod:`fedmls.federation.nvflare_kits`.
 """
 
 import argparse
-import hashlib
 import json
 import math
 import os
 import re
 import select
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,158 +17,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
-from fedmls.federation.post import Stopped
-from fedmls.federation.processes import Processes, exit_on_signals, free_port
+from fedmls.federation.attempts import Attempts, has_ended
+from fedmls.federation.nvflare_kits import ADMIN, PROJECT, provision, write_job
+from fedmls.federation.processes import GUARD, Processes, Say, exit_on_signals, free_port, silent
 
-PROJECT = "fedmls"
-ADMIN = "admin@fedmls.org"
 SERVER, CONSOLE = "server", "console"  # processes of a deployment, besides the nodes
 HOST = "localhost"
-RESERVED = (SERVER, CONSOLE, HOST)
+RESERVED = (SERVER, CONSOLE, GUARD, HOST)
 NODE_FILE = "FEDMLS_NODE"  # the variable that names a node's configuration file
-OUTCOME = "nvflare.json"  # in the job's folder: how the last attempt ended
 POLL_SECONDS = 0.3  # between two looks at a job
 LOOKS = 10  # at a job for one at the nodes
 START_SECONDS = 120.0  # for a server and its nodes to find each other
-ATTEMPTS = 5  # of a job, one after the other, that come no exchange further
 
-CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
-EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
-SERVER_APP = "fedmls.federation.nvflare_app.ServerApp"
-NODE_APP = "fedmls.federation.nvflare_app.NodeApp"
-
-# The administrator may run jobs made of these four classes and ask how they are; nobody may send code or read files.
-AUTHORIZATION = {
-    "format_version": "1.0",
-    "permissions": {
-        "project_admin": {
-            **dict.fromkeys(("submit_job", "manage_job", "view", "operate"), "any"),
-            **dict.fromkeys(("clone_job", "download_job", "shell_commands", "byoc"), "none"),
-        }
-    },
-}
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"out": {"class": "logging.StreamHandler", "formatter": "plain", "stream": "ext://sys.stdout"}},
-    "loggers": {
-        "root": {"level": "WARNING", "handlers": ["out"]},
-        **{
-            f"nvflare.{name}": {"level": "INFO"}
-            for name in (
-                "fuel.f3.sfm.conn_manager",  # who connects and who cannot
-                "private.fed.authenticator",
-                "private.fed.client.client_executor",
-                "private.fed.server.client_manager",
-                "private.fed.server.job_runner",
-            )
-        },
-    },
-}
+WITH = "the job is lost with "
 
 
 class Lost(ConnectionError):
     """The server does not answer the console."""
-
-
-def provision(
-    folder: Path, server: str, nodes: Iterable[str], port: int, storage: Path, days: int = 360, admin: str = ADMIN
-) -> dict[str, Path]:
-    """Start-up kits by name, for the server, the nodes and the administrator: mutual TLS under one CA.
-
-    server: the name under which nodes reach it, which its certificate proves.  storage: a folder of the server's
-    machine for NVFlare's own files.  days: for which the CA is valid. A folder that holds a CA keeps it, so nodes can
-    be added later; whoever reads the CA's key, in the folder's ``state``, can make certificates.
-    """
-    from nvflare.lighter.entity import Project
-    from nvflare.lighter.impl.cert import CertBuilder
-    from nvflare.lighter.impl.signature import SignatureBuilder
-    from nvflare.lighter.impl.static_file import StaticFileBuilder
-    from nvflare.lighter.impl.workspace import WorkspaceBuilder
-    from nvflare.lighter.provisioner import Provisioner
-
-    project = Project(PROJECT, "fedmls over NVFlare")
-    project.set_server(server, PROJECT, {"fed_learn_port": port, "admin_port": port})
-    for name in nodes:
-        project.add_client(name, PROJECT, {})
-    project.add_admin(admin, PROJECT, {"role": "project_admin"})
-    builders = [
-        WorkspaceBuilder(["master_template.yml"]),
-        StaticFileBuilder("config"),
-        CertBuilder(days),
-        SignatureBuilder(),
-    ]
-    private = Path(folder) / PROJECT / "state"  # NVFlare would let everybody read it
-    private.mkdir(parents=True, exist_ok=True)
-    private.chmod(0o700)
-    made = Provisioner(str(folder), builders).provision(project, logger=_Silence())
-    if "current_prod_dir" not in made:
-        raise RuntimeError(f"NVFlare could not make the kits: {made}")
-    kits = {kit.name: kit for kit in Path(made["current_prod_dir"]).iterdir() if (kit / "startup").is_dir()}
-    for name, kit in kits.items():
-        (kit / "transfer").mkdir(exist_ok=True)
-        if name != admin:
-            _configure(kit / "local", storage if name == server else None)
-    return kits
-
-
-class _Silence:
-    debug = info = warning = error = staticmethod(lambda *_: None)
-
-
-def _configure(local: Path, storage: Path | None) -> None:
-    """A site's own policy: only our classes, no code in jobs, no logs to the server, storage where it is wanted."""
-    resources = json.loads((local / "resources.json.default").read_text())
-    resources["class_allow_list"] = [CONTROLLER, EXECUTOR, SERVER_APP, NODE_APP]
-    resources["allow_log_streaming"] = False
-    parts = [part for part in resources["components"] if part["id"] not in ("site_log_streamer", "log_receiver")]
-    resources["components"] = parts
-    if storage is not None:
-        resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(storage / "snapshots")
-        for part in parts:
-            if part["id"] == "job_manager":
-                part["args"]["uri_root"] = str(storage / "jobs")
-    for name, values in (
-        ("resources.json", resources),
-        ("authorization.json", AUTHORIZATION),
-        ("log_config.json", LOGGING),
-    ):
-        (local / name).write_text(json.dumps(values, indent=2))
-
-
-def write_job(folder: Path, job_folder: Path, nodes: Iterable[str]) -> None:
-    """The job as NVFlare takes it: configuration that names our classes and the folder on the server, and no code.
-
-    Its name stands for the folder: submitting it aborts what is left of an earlier attempt.
-    """
-    names = sorted(nodes)
-    server = {
-        "format_version": 2,
-        "server": {"task_request_interval": 0.1},
-        "workflows": [{"id": "controller", "path": CONTROLLER, "args": {"server_obj_id": "server"}}],
-        "components": [{"id": "server", "path": SERVER_APP, "args": {"job_folder": str(job_folder)}}],
-    }
-    node = {
-        "format_version": 2,
-        "executors": [{"tasks": ["*"], "executor": {"path": EXECUTOR, "args": {"client_obj_id": "node"}}}],
-        "components": [{"id": "node", "path": NODE_APP, "args": {}}],
-    }
-    about = {
-        "name": f"{PROJECT}-{hashlib.sha256(bytes(job_folder)).hexdigest()[:16]}",
-        "resource_spec": {},
-        "min_clients": len(names),
-        "mandatory_clients": names,
-        "deploy_map": {"app": ["server", *names]},
-    }
-    config = folder / "app" / "config"
-    config.mkdir(parents=True, exist_ok=True)
-    for file, values in (
-        (folder / "meta.json", about),
-        (config / "config_fed_server.json", server),
-        (config / "config_fed_client.json", node),
-    ):
-        file.write_text(json.dumps(values, indent=2))
 
 
 class Console:
@@ -205,11 +69,11 @@ class Console:
             raise Lost(answer["error"])
         return answer["answer"]
 
-    def wait_for(self, since: Mapping[str, float], revive: Callable[[], bool] = lambda: False) -> None:
-        """Until the server answers, and each node that has connected after its time."""
+    def wait_for(self, since: Mapping[str, float], look: Callable[[], object] = lambda: None) -> None:
+        """Until the server answers, and each node that has connected after its time; ``look`` is called meanwhile."""
         deadline = time.monotonic() + self.patience
         while True:
-            revive()
+            look()
             try:
                 last = self.ask("connected")
                 missing = [name for name in since if last.get(name, -math.inf) < since[name]]
@@ -220,48 +84,52 @@ class Console:
             if not missing:
                 return
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{trouble} within {self.patience:g} s; see the logs in {self.processes.logs}")
+                raise TimeoutError(f"{trouble} within {self.patience:g} s; the logs are in {self.processes.logs}")
             time.sleep(POLL_SECONDS)
 
-    def run(self, job_folder: Path, since: Mapping[str, float], revive: Callable[[], bool] = lambda: False) -> None:
+    def run(
+        self,
+        job_folder: Path,
+        since: Mapping[str, float],
+        say: Say = silent,
+        revive: Callable[[Attempts, Say], list[str]] = lambda *_: [],
+    ) -> None:
         """Submit the job, and again from its checkpoint until it has ended; Stopped if it failed.
 
         since: the nodes, and since when they are there.  revive: starts again what has died, where that is in our
-        hands, and says whether something had.
+        hands, and names it.
         """
-        folder, trouble, left = Path(job_folder).resolve(), "", ATTEMPTS
+        folder, definition = Path(job_folder).resolve(), self.kit / "transfer" / "job"
         if not folder.is_dir():
             raise ValueError(f"{folder} is no folder with a job")
-        definition = self.kit / "transfer" / "job"
         write_job(definition, folder, since)
-        while left:
-            before = _progress(folder)
+        attempts = Attempts(folder)
+        while True:
             try:
-                self.wait_for(since, revive)
-                trouble = self._follow(self.ask("submit", str(definition)), folder, revive)
-            except Lost as lost:
-                trouble = f"the server did not answer ({lost})"
-            if not trouble:
+                self.wait_for(since, lambda: revive(attempts, say))
+                lost = self._follow(self.ask("submit", str(definition)), folder, lambda: revive(attempts, say))
+            except Lost as error:
+                dead = revive(attempts, say)
+                lost = WITH + ", ".join(dead) if dead else f"the server does not answer ({error})"
+            if not lost:
                 return
-            left = left - 1 if _progress(folder) == before else ATTEMPTS
-        raise Stopped(f"tried {ATTEMPTS} times, came no further: {trouble}; see the logs in {self.processes.logs}")
+            if not lost.startswith(WITH):  # that counts already
+                attempts.again(f"{lost}; the logs are in {self.processes.logs}")
+            say(f"{lost}; submitting the job again, which goes on from its last exchange")
 
-    def _follow(self, job: str, folder: Path, revive: Callable[[], bool]) -> str:
+    def _follow(self, job: str, folder: Path, revive: Callable[[], list[str]]) -> str:
         """Why the job is lost; nothing if it came to its end."""
         joined: set[str] = set()
         while True:
             for _ in range(LOOKS):
                 time.sleep(POLL_SECONDS)
                 status = self.ask("status", job)
-                outcome = _read(folder / OUTCOME)  # read last: it is written before a job ends
-                if outcome.get("job") == job:
-                    if outcome["failure"]:
-                        raise Stopped(outcome["failure"])
+                if has_ended(folder, job):  # looked at last: it is told before a job ends
                     return ""
+                if dead := revive():
+                    return WITH + ", ".join(dead)
                 if status.startswith("FINISHED"):
                     return f"NVFlare ended the job ({status})"
-                if revive():
-                    return "a process died"
             jobs = self.ask("jobs")
             joined |= {name for name in jobs if job in jobs[name]}
             gone = [name for name in jobs if name in joined and job not in jobs[name]]
@@ -283,6 +151,8 @@ class Deployment:
         if find_spec("nvflare") is None:
             raise ValueError("NVFlare is not installed; pip install 'fedmls[nvflare]'")
         self.folder = Path(folder).resolve()
+        if re.search(r"[\s'\"\\]", str(self.folder)):
+            raise ValueError(f"NVFlare takes no spaces or quotes in a path, as in {self.folder}; name another folder")
         self.nodes = {name: Path(file).resolve() for name, file in nodes.items()}
         for name, file in self.nodes.items():
             if name in RESERVED or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
@@ -297,16 +167,13 @@ class Deployment:
         self.processes = Processes(self.folder)
         self._restore = exit_on_signals()
         try:
-            private = self.folder / "nvflare"
-            shutil.rmtree(private, ignore_errors=True)
-            private.mkdir(mode=0o700)
-            self.port = free_port()
+            private, self.port = self.processes.private(), free_port()
             kits = provision(private, HOST, self.nodes, self.port, private)
             self.kits = {**kits, SERVER: kits[HOST]}
-            self.console = Console(kits[ADMIN], self.processes, START_SECONDS)  # first: it outlives us to clean up
             for name in (SERVER, *self.nodes):
                 self._start(name)
-            self.console.wait_for(self.since, self._revive)
+            self.console = Console(kits[ADMIN], self.processes, START_SECONDS)
+            self.console.wait_for(self.since, self._check_started)
         except BaseException:
             self.close()
             raise
@@ -318,26 +185,29 @@ class Deployment:
     def close(self) -> None:
         """End every process and remove all keys and NVFlare's own files."""
         self.processes.close()
-        shutil.rmtree(self.folder / "nvflare", ignore_errors=True)
         self._restore()
 
-    def run(self, job_folder: Path) -> None:
+    def run(self, job_folder: Path, say: Say = silent) -> None:
         """Run the job to its end, starting again what dies on the way; Stopped if the job failed."""
-        self.console.run(job_folder, self.since, self._revive)
+        self.console.run(job_folder, self.since, say, self._revive)
 
     def kill(self, name: str) -> None:
         """End a node, or the "server", as a power failure would."""
         self.processes.end(name)
 
-    def _revive(self) -> bool:
-        """Start what does not run, and say whether there was something."""
-        dead = [name for name in (SERVER, *self.nodes) if not self.processes.is_running(name)]
+    def _check_started(self) -> None:
+        for name in (SERVER, *self.nodes):
+            if not self.processes.is_running(name):
+                raise RuntimeError(self.processes.obituary(name))
+
+    def _revive(self, attempts: Attempts, say: Say) -> list[str]:
+        """Start what does not run, and name it."""
+        dead = self.processes.bury((SERVER, *self.nodes), attempts, say)
         for name in dead:
-            self.processes.end(name)  # what is left of it
             self._start(name)
         if SERVER in dead:
             self.processes.end(CONSOLE)  # its session was with the old one
-        return bool(dead)
+        return dead
 
     def _start(self, name: str) -> None:
         kind, settings, node = "server", [], {}
@@ -350,7 +220,7 @@ class Deployment:
         self.processes.start(name, command, {**os.environ, **node}, self.kits[name])
 
 
-def run_job(kit: Path, job_folder: Path, nodes: Iterable[str], patience: float = 3600.0) -> None:
+def run_job(kit: Path, job_folder: Path, nodes: Iterable[str], patience: float = 3600.0, say: Say = silent) -> None:
     """Run a job, on the server's machine, of a federation that is deployed; Stopped if it failed.
 
     kit: the administrator's.  patience: how many seconds to wait for nodes, or the server, that are away.
@@ -358,19 +228,9 @@ def run_job(kit: Path, job_folder: Path, nodes: Iterable[str], patience: float =
     kit = Path(kit).resolve()
     processes = Processes(kit)
     try:
-        Console(kit, processes, patience).run(job_folder, dict.fromkeys(nodes, 0.0))
+        Console(kit, processes, patience).run(job_folder, dict.fromkeys(nodes, 0.0), say)
     finally:
         processes.close()
-
-
-def _progress(folder: Path) -> int:
-    """Changes with every exchange that is done."""
-    checkpoint = folder / "checkpoint"
-    return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-
-
-def _read(file: Path) -> dict[str, Any]:
-    return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
 def main() -> None:
@@ -392,7 +252,7 @@ def main() -> None:
         command.add_argument("nodes", nargs="+", help="their names")
     given = parser.parse_args()
     if given.command == "run":
-        run_job(given.kit, given.job_folder, given.nodes)
+        run_job(given.kit, given.job_folder, given.nodes, say=print)
         return
     for name, kit in provision(given.folder, given.server, given.nodes, given.port, given.storage, given.days).items():
         print(f"{name}: {kit}")

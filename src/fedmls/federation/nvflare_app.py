@@ -4,10 +4,8 @@ A job brings no code: its configuration names the two classes, and every site ru
 One exchange is one call of ``answer`` at every node, over NVFlare's Collab API.
 """
 
-import fcntl
 import json
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +16,7 @@ from nvflare.collab import collab
 from nvflare.collab.api.exceptions import RunAborted
 
 from fedmls.federation.messages import Message, encode
-from fedmls.federation.nvflare import NODE_FILE, OUTCOME
+from fedmls.federation.nvflare import NODE_FILE
 
 
 class NodeApp:
@@ -57,24 +55,12 @@ class ServerApp:
 
     @collab.main  # type: ignore[untyped-decorator]
     def run(self) -> None:
-        from fedmls.checkpoint import whole_file
+        from fedmls.federation.attempts import attempt
         from fedmls.federation.driver import drive
 
-        folder, outcome = Path(self.job_folder), {"job": collab.fl_ctx.get_job_id(), "failure": ""}
-        alone = os.open(folder, os.O_RDONLY)
-        fcntl.flock(alone, fcntl.LOCK_EX)  # an attempt that was given up may still be on its way out
-        try:
+        folder = Path(self.job_folder)
+        with attempt(folder, collab.fl_ctx.get_job_id(), given_up=lambda: bool(collab.is_aborted)):
             drive(folder, NVFlareTransport())
-        except RunAborted:
-            raise
-        except Exception as error:
-            outcome["failure"] = str(error) or type(error).__name__
-            raise
-        finally:
-            if not collab.is_aborted:
-                with whole_file(folder / OUTCOME) as stream:
-                    stream.write(json.dumps(outcome).encode())
-            os.close(alone)
 
 
 class NVFlareTransport:
@@ -144,11 +130,8 @@ class Session:
 def console(kit: Path) -> None:
     """Answer commands, one line of JSON each, until there are no more.
 
-    It is a process of its own because NVFlare's session leaves threads behind and prints as it likes. When the
-    deployment that started it is gone, it ends what is left of the deployment, even if that had no time to.
+    It is a process of its own because NVFlare's session leaves threads behind and prints as it likes.
     """
-    from fedmls.federation.processes import MARK, marked
-
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     session = None
@@ -160,10 +143,6 @@ def console(kit: Path) -> None:
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
-    mark = os.environ.get(MARK, "").rpartition("|")[0]
-    for process in marked(f"{mark}|") if mark else ():
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
     os._exit(0)
 
 

@@ -2,17 +2,43 @@
 
 import fcntl
 import os
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the guard imports this file, and nothing that takes long
+    from fedmls.federation.attempts import Attempts
 
 MARK = "FEDMLS_PROCESS"  # the deployment's folder and the participant's name: what a participant starts inherits it
+GUARD = "guard"  # the participant that outlives us, to clean up
+PRIVATE = "private"  # keys, and the engine's own files
+
+# The pipe closes with us, however we end.
+GUARD_PROGRAM = """\
+import contextlib, os, runpy, shutil, signal, sys
+module, mark, private = sys.argv[1:]
+sys.stdin.read()
+while found := runpy.run_path(module)["marked"](mark):
+    for process in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+shutil.rmtree(private, ignore_errors=True)
+"""
+
+Say = Callable[[str], None]
+
+
+def silent(line: str) -> None:
+    """Says nothing."""
 
 
 class Processes:
@@ -23,6 +49,7 @@ class Processes:
         self.logs = folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.started: dict[str, subprocess.Popen[bytes]] = {}
+        self.keys: Path | None = None
         self.lock = (folder / "lock").open("w")
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -30,6 +57,17 @@ class Processes:
             self.lock.close()
             raise ValueError(f"{folder} is in use by another deployment; name another folder") from None
         self.end()  # what an earlier deployment left behind, if it had no time to take itself down
+
+    def private(self) -> Path:
+        """A new folder for keys, for the owner alone. It goes with us: a guard removes it, and ends every participant,
+        if we are killed; after a power failure it stays until there is another deployment in the folder.
+        """
+        self.keys = self.folder / PRIVATE
+        shutil.rmtree(self.keys, ignore_errors=True)
+        guard = [sys.executable, "-c", GUARD_PROGRAM, __file__, f"{self.folder}|", str(self.keys)]
+        self.start(GUARD, guard, os.environ, self.folder, pipes=True)
+        self.keys.mkdir(mode=0o700)
+        return self.keys
 
     def start(
         self, name: str, command: list[str], environment: Mapping[str, str], cwd: Path, pipes: bool = False
@@ -54,6 +92,23 @@ class Processes:
     def is_running(self, name: str) -> bool:
         return name in self.started and self.started[name].poll() is None
 
+    def obituary(self, name: str) -> str:
+        """A line on a participant that does not run any more."""
+        status, log = self.started[name].returncode, self.log(name)
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        lines = log.read_text(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+        return f"{name} {how}; its last word was: {last[:200]} (in {log})"
+
+    def bury(self, names: Iterable[str], attempts: "Attempts", say: Say) -> list[str]:
+        """Those that do not run any more, to be started again."""
+        dead = [name for name in names if not self.is_running(name)]
+        for name in dead:
+            attempts.again(self.obituary(name))
+            say(f"{name} has died; starting it again")
+            self.end(name)  # what is left of it
+        return dead
+
     def end(self, name: str = "", patience: float = 0.0) -> None:
         """End a participant, or all: kindly if there is patience, and for certain."""
         ours = [process for each, process in list(self.started.items()) if name in ("", each)]
@@ -76,6 +131,8 @@ class Processes:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()
+        if self.keys is not None:
+            shutil.rmtree(self.keys, ignore_errors=True)
         self.lock.close()
 
     def _alive(self, name: str) -> list[int]:
@@ -96,10 +153,13 @@ def marked(mark: str, whole: bool = False) -> list[int]:
 
 
 def free_port() -> int:
-    """A port of loopback that nothing listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A port of loopback that nothing listens on, and that no connection is given by chance while we do not either."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])  # of those that are given
+    for _ in range(100):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", secrets.choice(range(10_000, first)) if first > 12_000 else 0))
+            return int(one.getsockname()[1])
+    raise OSError("no port of loopback is free")
 
 
 def exit_on_signals() -> Callable[[], None]:

@@ -2,27 +2,25 @@
 
 The folder holds the job and its results (:mod:`fedmls.federation.folder`), and
 
-trial.json   the engine, and where the nodes' files are
+trial.json   the engine, where the nodes' files are, and the command
 parts        data, configuration and state of each node, unless they are elsewhere
 deployment   the logs of the server and of the nodes
 """
 
 import json
-import re
 import shutil
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from importlib import resources
+from dataclasses import dataclass, replace
+from importlib import import_module, resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.checks import is_sparse, one_of, unknown, whole
+from fedmls.checks import is_sparse, one_of, setting, unknown, whole
 from fedmls.federation import replies
 from fedmls.federation.data import NodeConfig, label_texts, prepared, read_rows
 from fedmls.federation.folder import CHECKPOINT, EVENTS, SETUP
@@ -42,16 +40,25 @@ class Engine(NamedTuple):
     module: str
     package: str
     megabytes: int  # of memory for a node
-    any_path: bool  # whether it takes folders with spaces or quotes in their path
+
+    def deployment(self, folder: Path, nodes: Mapping[str, Path]) -> Any:
+        """Of these nodes, in a trial's folder."""
+        return import_module(self.module).Deployment(folder / DEPLOYMENT, nodes)
 
 
 ENGINES = {
-    "nvflare": Engine("NVFlare", "fedmls.federation.nvflare", "nvflare", 360, any_path=False),
-    "flower": Engine("Flower", "fedmls.federation.flower", "flwr", 430, any_path=True),
+    "nvflare": Engine("NVFlare", "fedmls.federation.nvflare", "nvflare", 360),
+    "flower": Engine("Flower", "fedmls.federation.flower", "flwr", 430),
 }
-NODES = 3  # this and the next: unless told otherwise
-ALGORITHM: dict[str, Any] = {"name": "fedmls", "parameters": {"lam0": 1.0, "paired": True}}
-JOB = {"name": "trial", "algorithm": ALGORITHM, "rounds": 10, "batch": 0.1, "timeout": 120.0}
+NODES = 3  # this and the next two: unless told otherwise
+PARAMETERS: dict[str, dict[str, Any]] = {"fedmls": {"lam0": "auto", "paired": True}, "fedmlse": {"lam0": "auto"}}
+JOB = {
+    "name": "trial",
+    "algorithm": {"name": "fedmlsd", "parameters": {}},
+    "rounds": 10,
+    "batch": 0.1,
+    "timeout": 120.0,
+}
 RESULTS, NAME = Path("results"), "federation-"  # of the folders of trials without a name
 TRIAL, PARTS, DEPLOYMENT = "trial.json", "parts", "deployment"
 
@@ -63,6 +70,7 @@ class Trial:
     job: Job
     nodes: dict[str, Path]  # their configuration files
     problem: Problem  # all their rows
+    command: str  # that began it
 
 
 @dataclass(frozen=True)
@@ -121,16 +129,13 @@ class Source:
         return parts
 
 
-def check_engine(name: str, folder: Path) -> None:
-    """Whether the engine is there and can work in the folder."""
+def check_engine(name: str) -> None:
+    """Whether the engine is there."""
     one_of("engine", name, ENGINES)
-    engine, path = ENGINES[name], str(folder.resolve())
     if sys.platform != "linux":
         raise ValueError(f"a deployment on one machine takes Linux, and this is {sys.platform}")
-    if find_spec(engine.package) is None:
-        raise ValueError(f"{engine.title} is not installed; pip install 'fedmls[{name}]'")
-    if not engine.any_path and re.search(r"[\s'\"\\]", path):
-        raise ValueError(f"{engine.title} takes no spaces or quotes in a path, as in {path}; name another with --out")
+    if find_spec(ENGINES[name].package) is None:
+        raise ValueError(f"{ENGINES[name].title} is not installed; pip install 'fedmls[{name}]'")
 
 
 def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Job:
@@ -142,27 +147,18 @@ def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], 
     values |= {key: value for key, value in options.items() if value is not None}
     before = values["algorithm"]
     name = algorithm or before["name"]
-    parameters = {table["name"]: table["parameters"] for table in (ALGORITHM, before)}.get(name, {})
-    values["algorithm"] = {"name": name, "parameters": parameters | dict(map(_setting, settings))}
+    parameters = before["parameters"] if name == before["name"] else PARAMETERS.get(name, {})
+    changed = dict(setting(text, "--set lam0=10") for text in settings)
+    values["algorithm"] = {"name": name, "parameters": parameters | changed}
     return Job.from_dict(values)
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    key, equals, value = (part.strip() for part in text.partition("="))
-    if not (key and equals and value):
-        raise ValueError(f"--set {text!r} is no parameter; write name=value, e.g. --set lam0=10")
-    try:
-        return key, tomllib.loads(f"value = {value.lower() if value in ('True', 'False') else value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key, value  # a word
-
-
-def begin(out: Path | None, engine: str, job: Job, source: Source) -> Trial:
+def begin(out: Path | None, engine: str, job: Job, source: Source, command: str = "") -> Trial:
     """A trial in a folder of its own, which must be empty; after an error nothing of it is left."""
+    check_engine(engine)
     with _new_folder(out) as folder:
-        check_engine(engine, folder)
         parts = source.folder(folder, job.seed)
-        trial = _checked(folder, engine, job, parts)
+        trial = _checked(folder, engine, job, parts, command)
         _write(trial, PARTS if source.parts is None else str(parts))
     return trial
 
@@ -172,14 +168,14 @@ def reopen(out: Path | None, engine: str | None, changes: Mapping[str, Any]) -> 
     folder = out or _last_folder()
     try:
         about = json.loads((folder / TRIAL).read_text(encoding="utf-8"))
-        engine, parts = engine or about["engine"], about["parts"]
+        engine, parts, command = engine or about["engine"], about["parts"], about.get("command", "")
     except (OSError, ValueError, KeyError, TypeError):
         raise ValueError(f"{folder} holds no run of fedmls federate to go on with; leave out --resume") from None
     given = {key: value for key, value in changes.items() if value is not None}
     job = Job.from_dict(Job.read(folder).to_dict() | given)
     _check_unfinished(folder, job)
-    check_engine(engine, folder)
-    trial = _checked(folder, engine, job, folder / parts)
+    check_engine(engine)
+    trial = _checked(folder, engine, job, folder / parts, command)
     _write(trial, parts)
     if not (folder / CHECKPOINT).exists():
         (folder / EVENTS).unlink(missing_ok=True)  # the run begins anew
@@ -188,19 +184,20 @@ def reopen(out: Path | None, engine: str | None, changes: Mapping[str, Any]) -> 
 
 def _write(trial: Trial, parts: str) -> None:
     trial.job.write(trial.folder)
-    about = {"engine": trial.engine, "parts": parts}
+    about = {"engine": trial.engine, "parts": parts, "command": trial.command}
     (trial.folder / TRIAL).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
-def _checked(folder: Path, engine: str, job: Job, parts: Path) -> Trial:
+def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> Trial:
     """The trial, if it can be run: what is wrong shows before anything is started."""
     nodes = node_files(parts, job)
+    ENGINES[engine].deployment(folder, nodes)
     _check_memory(ENGINES[engine], len(nodes))
     if job.privacy is not None:
         job.privacy.epsilon(job.rounds)  # whether there is an accountant
     problem = problem_of(job, nodes)
     simulation(Simulation, job, problem)
-    return Trial(folder, engine, job, nodes, problem)
+    return Trial(folder, engine, job, nodes, problem, command)
 
 
 def _check_unfinished(folder: Path, job: Job) -> None:
@@ -310,12 +307,14 @@ def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
 
 
 def survey_of(job: Job, nodes: Mapping[str, Path]) -> Survey:
-    """What the server will learn before round 1, asked of the nodes here."""
+    """What the server will learn before round 1, asked of the nodes here, where nothing is to be hidden."""
+    job = replace(job, secure=False)
     told = {key: value for key, value in job.to_dict().items() if key not in ("nodes", "weights")}
     asked, found = Message("survey", "trial", 1, 0, {"job": told}), {}
     for name, file in nodes.items():
         try:
-            found[name] = replies.surveyed(Node(file).answer(encode(asked)), asked, job)
+            node = Node(replace(NodeConfig.read(file), peers=None))
+            found[name] = replies.surveyed(node.answer(encode(asked)), asked, job)
         except (replies.NodeRefused, MessageError) as error:
             raise ValueError(f"node {name} refuses: {error}") from None
     return agree(job, found)
