@@ -106,7 +106,7 @@ def test_without_compilation_the_exit_code_is_one(tmp_path):
 
 def test_missing_and_old_packages(monkeypatch):
     def there(name):
-        if name in ("numba", "mlflow-skinny"):
+        if name in ("numba", "tensorboard"):
             raise PackageNotFoundError(name)
         return {"scipy": "0.1", "flwr": "1.2"}.get(name) or version(name)
 
@@ -117,7 +117,7 @@ def test_missing_and_old_packages(monkeypatch):
         "fedmls needs scipy>=1.13, but 0.1 is installed; run pip install 'scipy>=1.13'",
     ]
     text = "\n".join(doctor.lines(found))
-    assert "mlflow       not installed: pip install 'fedmls[mlflow]'" in text
+    assert "tensorboard  not installed: pip install 'fedmls[tensorboard]'" in text
     assert "flower       flwr 1.2; needs flwr <1.42,>=1.41: pip install 'fedmls[flower]'" in text
 
 
