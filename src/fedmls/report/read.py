@@ -69,24 +69,9 @@ def _setup(file: Path) -> dict[str, Any]:
         raise _refusal(file, error) from None
     if not isinstance(setup, dict):
         raise ValueError(f"{file} holds a {type(setup).__name__}; it must hold an object")
-    return _told_by_a_job(setup) if isinstance(setup.get("job"), dict) else setup
-
-
-def _told_by_a_job(setup: dict[str, Any]) -> dict[str, Any]:
-    """The set-up of a federation: its job is the experiment's file, its nodes are the clients."""
-    job = setup["job"]
-    told: dict[str, Any] = {"spec": job, "command": "fedmls federate --job job.toml"}
-    nodes = setup.get("nodes")
-    if isinstance(nodes, list) and all(isinstance(node, dict) for node in nodes):
-        told["partition"] = [
-            {"client": node.get("name", i), "rows": node.get("rows", 0)} for i, node in enumerate(nodes)
-        ]
-        told["problem"] = {
-            "loss": job.get("loss"),
-            "clients": len(nodes),
-            "rows": sum(n["rows"] for n in told["partition"]),
-        }
-    return told | setup
+    if "job" in setup and not setup.get("command"):  # a federation's server does not know what was typed
+        setup["command"] = "fedmls federate --job job.toml"
+    return setup
 
 
 def _history(path: Path, setup: dict[str, Any]) -> pd.DataFrame:
