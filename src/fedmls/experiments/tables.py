@@ -135,10 +135,11 @@ def _without_a_grid(costs: pd.DataFrame, name: str) -> list[str]:
         return []
     ratio = both[name] / both[twin]
     low, middle, high = (f"{value:.2g}" for value in ratio.quantile([0.1, 0.5, 0.9]))
-    problems = len(both.index.get_level_values("problem").unique())
+    count = len(both.index.get_level_values("problem").unique())
+    problems = "one problem" if count == 1 else f"{count} problems"
     return [
         f"{METHODS[name].title}: {middle} times the exchanges of {METHODS[twin].title} tuned by grid for that target, "
-        f"in the median over {len(both)} pairs of {problems} problems ({low} to {high} for the middle 80%); "
+        f"in the median over {len(both)} pairs of {problems} ({low} to {high} for the middle 80%); "
         f"{len(reached) - len(both)} pairs are reached with the grid alone."
     ]
 
