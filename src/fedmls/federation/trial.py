@@ -48,7 +48,7 @@ class Engine(NamedTuple):
 
 ENGINES = {
     "nvflare": Engine("NVFlare", "fedmls.federation.nvflare", "nvflare", 360),
-    "flower": Engine("Flower", "fedmls.federation.flower", "flwr", 430),
+    "flower": Engine("Flower", "fedmls.federation.flower", "flwr", 290),
 }
 NODES = 3  # this and the next two: unless told otherwise
 PARAMETERS: dict[str, dict[str, Any]] = {"fedmls": {"lam0": "auto", "paired": True}, "fedmlse": {"lam0": "auto"}}
