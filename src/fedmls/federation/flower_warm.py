@@ -21,6 +21,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 STARTED = {  # by each command
     "flower-supernode": ("flower-superexec", "flwr-clientapp"),
@@ -50,8 +51,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the command's own")
     given = parser.parse_args(arguments)
     home, started = os.environ.get("FLWR_HOME"), STARTED[given.command]
-    place = tempfile.TemporaryDirectory(dir=home if home and Path(home).is_dir() else None)
-    with nullcontext(given.folder) if given.folder else place as folder:
+    place: Any = nullcontext(given.folder)
+    if given.folder is None:
+        place = tempfile.TemporaryDirectory(dir=home if home and Path(home).is_dir() else None)
+    with place as folder:
         lines = prepare(Path(folder).resolve(), started)
         hasten(given.look)
         commands = {name: load(name) for name in (given.command, *started)}
