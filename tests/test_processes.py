@@ -151,16 +151,21 @@ def test_how_an_attempt_ended_is_known_by_its_name(tmp_path):
 def test_signals_leave_once(kind, leaves):
     """The second one, of any kind, does not break off what the first one began."""
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     before = [signal.getsignal(each) for each in kinds]
     restore = exit_on_signals()
-    with pytest.raises(leaves) as left:
-        signal.raise_signal(kind)
-    if leaves is SystemExit:
-        assert left.value.code == 128 + kind
-    for each in kinds:
-        signal.raise_signal(each)
-    restore()
-    assert [signal.getsignal(each) for each in kinds] == before
+    try:
+        with pytest.raises(leaves) as left:
+            signal.raise_signal(kind)
+        if leaves is SystemExit:
+            assert left.value.code == 128 + kind
+        for each in kinds:
+            signal.raise_signal(each)
+    finally:
+        restore()
+        after = [signal.getsignal(each) for each in kinds]
+        signal.signal(signal.SIGHUP, hangup)
+    assert after == before
 
 
 def test_a_signal_that_is_ignored_stays_so():
