@@ -32,7 +32,7 @@ def whole_file(file: Path) -> Iterator[BinaryIO]:
 
 
 def save(file: Path, identity: dict[str, Any], snapshot: Any, rows: list[dict[str, float]]) -> None:
-    fields: dict[str, Any] = {"steps": snapshot.steps, "slopes": snapshot.slopes}
+    fields: dict[str, Any] = {name: getattr(snapshot, name) for name in ("steps", "slopes", "rows_read")}
     for part in ("counters", "server", "clients"):
         for name, value in getattr(snapshot, part)._asdict().items():
             fields[f"{part}.{name}"] = value
@@ -64,6 +64,7 @@ def load(file: Path, identity: dict[str, Any], like: Any) -> tuple[Any, list[dic
         return fresh._replace(**{name: v if v.ndim else v.item() for name, v in values.items()})
 
     plain = {name: fields[name] for name in ("steps", "slopes")}
+    plain["rows_read"] = int(fields.get("rows_read", 0))  # a file of an earlier version has none
     parts = {name: restored(name) for name in ("counters", "server", "clients")}
     snapshot = type(like)(**plain, **parts)
     names = [name.removeprefix("history.") for name in fields if name.startswith("history.")]

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmls import descent
+from fedmls import curvature, descent
+from fedmls.cut_rows import part_cuts
 from fedmls.prox import no_l1, prox
 from fedmls.prox_rows import ascend_rows
+from fedmls.threads import one_thread
 from fedmls.types import Array
 
 if TYPE_CHECKING:
@@ -34,13 +36,18 @@ class BaseLocal(ABC):
         self.weight = self._out(weights[:, None])
         self.seed = np.uint64(seed)
         self.steps = np.zeros(len(self.ids), dtype=np.int64)
-        self.subgradients = 0
+        self.subgradients = self.rows_read = 0
         self.k = self.calls = self.tosses = 0
         self.slopes = EMPTY
 
     def begin(self, k: int) -> None:
         """Round k begins: its random numbers depend on seed, round, client and call alone."""
         self.k, self.calls, self.tosses = k, 0, 0
+
+    @property
+    @abstractmethod
+    def rows_in_all(self) -> int:
+        """The rows of all clients of the problem; of functions, one for each."""
 
     @abstractmethod
     def descend(
@@ -70,6 +77,21 @@ class BaseLocal(ABC):
 
     @abstractmethod
     def value(self, x: Array) -> Array: ...
+
+    @abstractmethod
+    def cuts(self, x: Array, parts: int) -> tuple[Array, Array]: ...
+
+    @abstractmethod
+    def curvature(self, x: Array, full: bool) -> Array: ...
+
+    @abstractmethod
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]: ...
+
+    @abstractmethod
+    def terms(self) -> Array: ...
+
+    @abstractmethod
+    def cut_height(self) -> Array: ...
 
     def compress(self, v: Array, method: str, level: float) -> Array:
         from fedmls.compression import compress
@@ -113,7 +135,12 @@ class BaseLocal(ABC):
             counts = np.minimum(counts, np.ravel(count))
         self.steps += counts
         self.subgradients += int(counts.sum())
+        self.rows_read += int(counts @ self._batches())
         return counts
+
+    def _batches(self) -> Any:
+        """The rows in a mini-batch of each client."""
+        return np.ones(len(self.ids), dtype=np.int64)
 
     def _each(self, value: Any) -> Array:
         """One number for each client."""
@@ -159,6 +186,13 @@ class RowsLocal(BaseLocal):
         self.sizes = np.maximum(1, np.ceil(batch * problem.rows_per_client - 1e-9)).astype(np.int64)
         self.zeros = np.zeros((len(self.ids), self.dimension))
         self.round_slopes = EMPTY
+
+    @property
+    def rows_in_all(self) -> int:
+        return len(self.problem.y)
+
+    def _batches(self) -> Any:
+        return self.sizes[self.blocks]
 
     def certify(self) -> None:
         """Keep one averaged slope per row from now on."""
@@ -224,6 +258,7 @@ class RowsLocal(BaseLocal):
         self.calls += 1
         self.steps += found.passes
         self.subgradients += int(found.passes.sum())
+        self.rows_read += int(found.passes @ self._own_rows)
         return np.asarray(self._out(found.x))
 
     def ascend(
@@ -241,6 +276,7 @@ class RowsLocal(BaseLocal):
         self.calls += 1
         self.steps += lanes * counts
         self.subgradients += lanes * int(counts.sum())
+        self.rows_read += lanes * int((counts * self._batches()).sum())
         x, p = (np.concatenate([end[i] for end in ends], axis=-1) for i in (0, 1))
         return self._out(x), self._out(p)
 
@@ -273,10 +309,60 @@ class RowsLocal(BaseLocal):
         if asked.any():
             out[asked] = self.problem.client_subgradients(self._rows(x)[asked], self.blocks[asked])
             self.subgradients += int(asked.sum())
+            self.rows_read += int(self._own_rows[asked].sum())
         return np.asarray(self._out(out))
 
     def value(self, x: Array) -> Array:
+        self.rows_read += int(self._own_rows.sum())
         return np.asarray(self._out(self.problem.client_values(self._rows(x), self.blocks)))
+
+    def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
+        p, points = self.problem, np.ascontiguousarray(x.reshape(-1, self.dimension))
+        rows = p.X, p.y, p.row_weights, p.loss.code, p.loss.parameter
+        f, g = part_cuts(rows, p.offsets, self.blocks, points, parts)
+        self._full_passes(len(points))
+        return self._flat(f), self._flat(g)
+
+    def curvature(self, x: Array, full: bool) -> Array:
+        with one_thread():
+            each = [curvature.curvature(self.problem, client, x, self.n, full) for client in self.blocks]
+        self._full_passes(1)
+        return self._flat(np.array([curvature.packed(H) for H in each]))
+
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
+        room = np.empty(len(self.problem.y))
+        with one_thread():
+            each = [
+                curvature.own_quadratic(self.problem, client, x0, self.n, full, (self.seed, self.k, i), room)
+                for client, i in zip(self.blocks, self.ids, strict=True)
+            ]
+        self.steps += curvature.PASSES
+        self._full_passes(curvature.PASSES + 1)
+        return self._flat(np.array([curvature.packed(H) for H, _ in each])), self._flat(np.array([q for _, q in each]))
+
+    def terms(self) -> Array:
+        p = self.problem
+        return self._flat(np.tile([p.l2, p.l1, float(p.penalised), 0.0], (len(self.ids), 1)))
+
+    def cut_height(self) -> Array:
+        p, slopes = self.problem, self.cut_slopes
+        parts = [slice(p.offsets[i], p.offsets[i + 1]) for i in self.blocks]
+        heights = [-(p.row_weights[rows] @ p.loss.conjugate(slopes[rows], p.y[rows])) for rows in parts]
+        return self._flat(np.array(heights))
+
+    def _full_passes(self, passes: int) -> None:
+        """Every client read all of its rows so many times."""
+        self.subgradients += passes * len(self.ids)
+        self.rows_read += passes * int(self._own_rows.sum())
+
+    @property
+    def _own_rows(self) -> Any:
+        """How many rows each client has."""
+        return self.problem.rows_per_client[self.blocks]
+
+    def _flat(self, x: Any) -> Array:
+        """One row of numbers for each client."""
+        return np.asarray(self._out(x.reshape(len(self.ids), -1)))
 
 
 class OracleLocal(BaseLocal):
@@ -285,6 +371,10 @@ class OracleLocal(BaseLocal):
     def __init__(self, problem: "OracleProblem", seed: int, ids: Any) -> None:
         super().__init__(ids, problem.dimension, problem.n, problem.weights[ids], seed, stacked=True)
         self.problem = problem
+
+    @property
+    def rows_in_all(self) -> int:
+        return self.n
 
     def descend(
         self,
@@ -339,12 +429,33 @@ class OracleLocal(BaseLocal):
         for i in np.flatnonzero(asked):
             out[i] = self._oracle(self.ids[i])(points[i])
         self.subgradients += int(asked.sum())
+        self.rows_read += int(asked.sum())
         self.calls += 1
         return np.asarray(self._out(out))
 
     def value(self, x: Array) -> Array:
+        self.rows_read += len(self.ids)
         values = [self.problem.clients[i][0](row) for i, row in zip(self.ids, self._rows(x), strict=True)]
         return np.asarray(self._out(np.array(values, dtype=float)))
+
+    def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
+        points, rest = x.reshape(-1, self.dimension), parts - 1
+        f = [np.pad(np.asarray(self.value(point)).reshape(-1, 1), ((0, 0), (0, rest))) for point in points]
+        g = [np.pad(self._rows(self.subgradient(point)), ((0, 0), (0, rest * self.dimension))) for point in points]
+        return np.asarray(self._out(np.hstack(f))), np.asarray(self._out(np.hstack(g)))
+
+    def curvature(self, x: Array, full: bool) -> Array:
+        d = self.dimension
+        return np.asarray(self._out(np.zeros((len(self.ids), d * (d + 1) // 2 if full else d))))
+
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
+        return self.curvature(x0, full), np.asarray(self._out(np.zeros((len(self.ids), self.dimension))))
+
+    def terms(self) -> Array:
+        return np.asarray(self._out(np.tile([0.0, 0.0, 0.0, -np.inf], (len(self.ids), 1))))
+
+    def cut_height(self) -> Array:
+        raise ValueError("a problem made of functions has no rows to keep slopes of")
 
     def _oracle(self, client: int) -> Any:
         subgradient, rng = self.problem.clients[client][1], self._generator(client, self.calls)

@@ -70,6 +70,27 @@ class Loss:
             return -self.parameter * one, self.parameter * one
         return -one, one
 
+    def curvature(self, p: Array, b: Array, share: float) -> Array:
+        """ℓ'' in p. A kink counts as a slope that changes evenly over a width on either side of it: the width within
+        which this share of the predictions are.
+        """
+        if self.code == LOGISTIC:
+            chance = np.abs(self.slope(p, b))
+            return np.asarray(chance * (1 - chance))
+        if self.code == SQUARED_HINGE:
+            return 2.0 * (b * p < 1)
+        if self.code == HUBER:
+            return 1.0 * (np.abs(p - b) < self.parameter)
+        distance = np.abs(1 - b * p) if self.code == HINGE else np.abs(np.abs(p - b) - self._kink)
+        width = max(float(np.quantile(distance, share)), 1e-12 * (1 + float(np.abs(p).max())))
+        jump = 2.0 if self.code == ABSOLUTE else 1.0
+        return np.asarray(jump / (2 * width) * (distance <= width))
+
+    @property
+    def _kink(self) -> float:
+        """How far from the label the kink is."""
+        return self.parameter if self.code == EPSILON_INSENSITIVE else 0.0
+
     def lipschitz(self) -> float:
         """The largest |slope| there is."""
         low, high = self.box(np.array([-1.0, 1.0]))

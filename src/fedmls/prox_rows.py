@@ -92,7 +92,7 @@ def prox_rows(
         counter, visits, turns, gap = stream(seed, k, ids[i], call), m, 0, np.inf
         while True:
             counter = draw(order, m, m, counter)
-            _pass(rows, order, first, q, s, scale, x[i])
+            coordinate_pass(rows, order, first, q, s, scale, x[i])
             visits += m
             turns += 5  # few at first, when passes find the face faster
             for _ in range(turns):
@@ -151,14 +151,14 @@ def ascend_rows(
         for _ in range(steps[i]):
             if at >= m:
                 counter, at = draw(order, m, m, counter), 0
-            _pass(rows, order[at : at + size], first, q, s, scale, x[i])
+            coordinate_pass(rows, order[at : at + size], first, q, s, scale, x[i])
             at += size
         p[i] = v[i] / weight - x[i] / scale
     return x, p, s
 
 
 @njit(cache=True, nogil=True)
-def _pass(rows: Any, order: Any, first: Any, q: Any, s: Any, scale: Any, x: Any) -> None:
+def coordinate_pass(rows: Any, order: Any, first: Any, q: Any, s: Any, scale: Any, x: Any) -> None:
     """Every slope in turn to where the dual is largest, all others fixed; x = x(s) is kept up."""
     X, b, c, low, high, code, parameter = rows
     for j in order:

@@ -33,7 +33,7 @@ class Counters(NamedTuple):
 
 
 NOTHING = Counters()
-RESERVED = (*Counters._fields, "objective", "gap", "relative_gap", "lower_bound", "certified_gap", "seconds")
+RESERVED = (*Counters._fields, "passes", "objective", "gap", "relative_gap", "lower_bound", "certified_gap", "seconds")
 
 
 class Recorder:
@@ -48,8 +48,9 @@ class Recorder:
         best: float | None,
         metrics: Metrics,
         certificate: float | bool | None,
+        more: tuple[str, ...] = (),  # columns that the caller fills
     ) -> None:
-        self.algorithm, self.problem, self.x0 = algorithm, problem, x0
+        self.algorithm, self.problem, self.x0, self.more = algorithm, problem, x0, more
         self.best, self.metrics = best, metrics
         taken = sorted({*RESERVED} & {*metrics})
         if taken:
@@ -62,7 +63,7 @@ class Recorder:
     @property
     def columns(self) -> list[str]:
         proved = [] if self.radius is None else ["lower_bound", "certified_gap"]
-        return [*Counters._fields, "objective", "gap", "relative_gap", *proved, "seconds", *self.metrics]
+        return [*Counters._fields, *self.more, "objective", "gap", "relative_gap", *proved, "seconds", *self.metrics]
 
     def answer(self, server: Any) -> tuple[Array, float]:
         """The model and its objective: of several candidates the best."""
@@ -77,8 +78,10 @@ class Recorder:
         """What it costs to ask for a model, and for its certificate, beyond the round itself.
 
         Fields sent on demand; for several candidates, or for a certificate, an exchange in which clients report their
-        objective at each; for a certificate a_i and p_i.
+        objective at each; for a certificate a_i and p_i. An algorithm that proves knows all that.
         """
+        if self.algorithm.traits.proves:
+            return NOTHING
         n, vector = self.problem.n, 8 * self.problem.dimension
         up = len(self.algorithm.traits.on_demand) + (self.radius is not None)
         reported = candidates if candidates > 1 or self.radius is not None else 0
@@ -110,15 +113,30 @@ class Recorder:
             return -math.inf
         return bound
 
-    def row(self, spent: Counters, x: Array, objective: float, slopes: Array) -> dict[str, float]:
+    def row(self, spent: Counters, x: Array, objective: float, slopes: Array, server: Any) -> dict[str, float]:
         """The row of a model; its counts include asking for it."""
         counters = spent if self.asked == NOTHING else spent.plus(self.asked)
         if self.radius is None or not isinstance(self.problem, Problem):
             return self.row_of(counters, x, objective)
+        if self.algorithm.traits.proves:
+            return self.row_of(counters, x, objective, *self.known(server))
         return self.row_of(counters, x, objective, certificates.lower_bound(self.problem, slopes, self.radius, self.x0))
 
-    def row_of(self, counters: Counters, x: Array, objective: float, bound: float = -math.inf) -> dict[str, float]:
-        """The row of a model with these counts and, for a certificate, the bound that its own slopes give."""
+    def known(self, server: Any) -> tuple[float, bool]:
+        """Of an algorithm that proves: its bound (-inf without a certificate), and whether it knows its objective."""
+        known = not math.isnan(self.algorithm.objective(server))  # type: ignore[attr-defined]
+        if self.radius is None:
+            return -math.inf, known
+        bound: float = self.algorithm.lower_bound(server, self.radius, self.x0)  # type: ignore[attr-defined]
+        return bound, known
+
+    def row_of(
+        self, counters: Counters, x: Array, objective: float, bound: float = -math.inf, known: bool = True
+    ) -> dict[str, float]:
+        """The row of a model with these counts and, for a certificate, the bound that goes with it.
+
+        known: whether the server knows the objective; if it does not, it cannot tell how close it is (NaN).
+        """
         gap = np.nan if self.best is None else objective - self.best
         row = {
             **counters._asdict(),
@@ -129,7 +147,8 @@ class Recorder:
         }
         if self.radius is not None:
             self.lower_bound = self._consistent(max(self.lower_bound, bound), objective, counters.round)
-            row["lower_bound"], row["certified_gap"] = self.lower_bound, objective - self.lower_bound
+            row["lower_bound"] = self.lower_bound
+            row["certified_gap"] = objective - self.lower_bound if known else math.nan
         row.update({name: float(metric(x)) for name, metric in self.metrics.items()})
         return row
 
@@ -138,13 +157,20 @@ def certificate_radius(algorithm: Algorithm, problem: Any, certificate: float | 
     """The radius of the ball that is known to hold x*, infinite where none is needed; None without a certificate."""
     if certificate is None or certificate is False:
         return None
-    if not algorithm.traits.certifies:
-        raise ValueError(f"{algorithm.name} makes no certificate; fedmls and fedmlse do: leave out certificate=")
+    if not (algorithm.traits.certifies or algorithm.traits.proves):
+        raise ValueError(
+            f"{algorithm.name} makes no certificate; fedmlsb, fedmls, fedmlse and fedmlsd do: leave out certificate="
+        )
     if isinstance(problem, OracleProblem):
-        raise ValueError("a problem made of functions has no rows to keep slopes of; leave out certificate=")
+        raise ValueError("a problem made of functions has no rows to prove anything by; leave out certificate=")
+    if certificate is True and algorithm.traits.proves:
+        return math.inf
     if certificate is True:
         if problem.l2 == 0 or problem.intercept:
             why = "the intercept is not in the l2 term" if problem.l2 else "there is no l2 term"
-            raise ValueError(f"certificate=True proves nothing here ({why}); give a radius that x* is within, from x0")
+            raise ValueError(
+                f"certificate=True proves nothing here ({why}); give a radius that x* is within, from x0, or take "
+                "fedmls.FedMLSB(), which needs none"
+            )
         return math.inf
     return positive("certificate", certificate)

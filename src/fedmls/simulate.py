@@ -71,6 +71,7 @@ class Snapshot(NamedTuple):
     slopes: Array  # that clients keep, one per row (FedMLS-D: and lane); empty without any
     server: Any
     clients: Any
+    rows_read: int = 0  # by all clients together
 
 
 def simulate(
@@ -98,8 +99,9 @@ def simulate(
     for many thousands of rows; None leaves the gaps empty.
     metrics: further columns, each a function of the model.  every: record each so many-th round, and the last.
     target: stop as soon as a recorded relative_gap is at most this; looking is not counted as asking for the model.
-    certificate: prove a lower bound on f* in every row (FedMLS, -E and -D), given a radius ρ >= ‖x* - x0‖; True where
-    an l2 term on all coordinates makes a radius unnecessary.  until: stop when the gap is proved to be at most this.
+    certificate: prove a lower bound on f* in every row. True: with nothing known (FedMLS-B on every problem; FedMLS, -E
+    and -D where all coordinates have an l2 term). Otherwise a radius ρ >= ‖x* - x0‖.  until: stop when the gap is
+    proved to be at most this; others than FedMLS-B are asked for it with the next exchange.
     checkpoint: a file the run is saved to, every half minute, at the end and on Ctrl-C; if it exists, the run goes
     on from there and ends in the same bits as without a break.
     callback: called with each row of the history, a dict, as it is recorded; or several. Those of a checkpoint come
@@ -160,9 +162,9 @@ class Simulation:
         server, client = algorithm.init(x0, problem.n)
         clients = type(client)(*(np.tile(field, (problem.n, 1)) for field in client))
         best = known_optimum(problem, optimum)
-        self.recorder = Recorder(algorithm, problem, server, x0, best, check_metrics(metrics), certificate)
+        self.recorder = Recorder(algorithm, problem, server, x0, best, check_metrics(metrics), certificate, ("passes",))
         self.until, self.target = _until(until, self.recorder), _target(target, best)
-        if self.recorder.radius is not None:
+        if self.recorder.radius is not None and not algorithm.traits.proves:
             self.local.certify()
         self.at = Snapshot(Counters(), self.local.steps.copy(), self.local.slopes, server, clients)
         self.rows: list[dict[str, float]] = []
@@ -214,7 +216,7 @@ class Simulation:
     def _exchange(self) -> tuple[Snapshot, list[Array], list[dict[str, float]]]:
         """One exchange of one round or, paired, two: where it ends, its finite models and their rows."""
         algorithm = self.algorithm
-        counters, _, _, server, clients = self.at
+        counters, server, clients = self.at.counters, self.at.server, self.at.clients
         first = counters.round + 1
         ks = range(first, min(first + algorithm.rounds_per_exchange, self.rounds + 1))
         downs, done = [], []
@@ -223,27 +225,33 @@ class Simulation:
             downs.append(down)
         for k, down in zip(ks, downs, strict=True):
             clients, seen, counters = self._clients_round(k, clients, down, counters)
-            done.append((k, seen, counters, self.local.cut_slopes))
+            done.append((k, seen, counters, self.local.cut_slopes, self.local.rows_read))
         models, rows, asked = [], [], Counters()
-        for k, seen, spent, slopes in done:
+        for k, seen, spent, slopes, rows_read in done:
             server = algorithm.server_round(k, server, seen)
             x, objective = self.recorder.answer(server)
             if not (np.isfinite(objective) and np.isfinite(x).all()):
                 if self.unrecorded:  # the last finite round ends the history, whatever ``every`` is
-                    rows.append(self.recorder.row(*self.unrecorded))
+                    rows.append(self._row(*self.unrecorded))
                 break
             models.append(x)
-            about = spent if self.until is None else spent.plus(asked), x, objective, slopes
+            about = spent if self.until is None else spent.plus(asked), x, objective, slopes, server, rows_read
             self.unrecorded = about
             if k % self.every == 0 or k == self.rounds:
                 self.unrecorded = None
-                rows.append(self.recorder.row(*about))
-                if self.until is not None:  # the answer is really asked for, again and again
-                    asked = asked.plus(self.recorder.asked)
+                rows.append(self._row(*about))
+                if self.until is not None:  # the answer is really asked for, again and again, with the next exchange
+                    asked = asked.plus(self.recorder.asked)._replace(exchanges=0)
         if self.until is not None:
             counters = counters.plus(asked)
-        after = Snapshot(counters, self.local.steps.copy(), self.local.slopes, server, clients)
+        local = self.local
+        after = Snapshot(counters, local.steps.copy(), local.slopes, server, clients, local.rows_read)
         return after, models, rows
+
+    def _row(self, spent: Counters, x: Array, objective: float, slopes: Array, server: Any, rows_read: int) -> Any:
+        """A row of the history; passes are rows read by all clients together over all rows."""
+        row = self.recorder.row(spent, x, objective, slopes, server)
+        return row | {"passes": rows_read / self.local.rows_in_all}
 
     def _clients_round(self, k: int, clients: Any, down: Any, spent: Counters) -> tuple[Any, Any, Counters]:
         """Round k of the clients that take part: their states, what the server sees, what has been spent."""
@@ -261,6 +269,7 @@ class Simulation:
                 field[taking_part] = new
             self.local.steps[taking_part] += local.steps
             self.local.subgradients += local.subgradients
+            self.local.rows_read += local.rows_read
             weights = weights[taking_part] / weights[taking_part].sum()
         seen = up if self.algorithm.traits.aggregate == "stack" else weighted_mean(weights, up)
         return clients, seen, self._count(k, len(weights), spent, down, up)
@@ -342,7 +351,7 @@ class Simulation:
                     f"{file} is at round {self.at.counters.round} already; ask for at least so many rounds"
                 )
             self.local.steps, self.local.slopes = self.at.steps.copy(), self.at.slopes
-            self.local.subgradients = self.at.counters.subgradients
+            self.local.subgradients, self.local.rows_read = self.at.counters.subgradients, self.at.rows_read
             self.x, _ = self.recorder.answer(self.at.server)
             self.recorder.resume(self.rows)
             self.reached = self._reached(self.rows)

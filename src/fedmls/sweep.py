@@ -146,7 +146,7 @@ def _proofs(algorithms: list[Algorithm], certificate: float | bool | None, until
         return [(None, until)] * len(algorithms)
     for algorithm in algorithms:
         check_algorithm(algorithm)
-    able = [algorithm.traits.certifies for algorithm in algorithms]
+    able = [algorithm.traits.certifies or algorithm.traits.proves for algorithm in algorithms]
     if not any(able):
         raise ValueError(
             f"certificate is {certificate!r}, but none of the algorithms makes one; fedmls, fedmlse and fedmlsd do"

@@ -89,6 +89,27 @@ class Local(Protocol):
     def value(self, x: Array) -> Array:
         """f_i(x)."""
 
+    def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
+        """Values and subgradients, at points that x holds one after the other, of each of so many parts of the loss,
+        over all rows and without the l2 and l1 terms. A part is the sum over every so many-th row of the client.
+        """
+
+    def curvature(self, x: Array, full: bool) -> Array:
+        """The curvature of the loss at x, kinks blurred (:mod:`fedmls.curvature`): the upper triangle of a matrix, row
+        by row, or its diagonal. Zeros where there are no rows.
+        """
+
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
+        """The curvature H at about the client's own minimum x from x0, and H x - p with a subgradient p there."""
+
+    def terms(self) -> Array:
+        """What the server must know of f beyond the loss: l2, l1, how many coordinates have them (the first ones), and
+        a number that no part of the loss is below.
+        """
+
+    def cut_height(self) -> Array:
+        """-Σ_j c_j ℓ*(s_j) of the slopes that the first lane of ``ascend`` keeps: with its p a cut below the loss."""
+
     def keep_cut(self, share: float) -> None:
         """For the certificate: the kept slopes <- (1 - share) kept + share times those of the last ``descend``."""
 
@@ -110,6 +131,9 @@ class Traits(NamedTuple):
     certifies: its local averages make a certificate (see :mod:`fedmls.certificate`).
     numbers: fields of Up and Down that hold a few numbers, or none, and no vectors: they are never compressed.
     packed: bytes of one uploaded vector of d numbers, where it is not 8 d (see :mod:`fedmls.compression`).
+    proves: its server knows a lower bound on f*, ``lower_bound(server, radius, x0)``, and f at its model,
+    ``objective(server)`` (NaN where it is not known): nobody has to be asked for either.
+    reads_all_rows: whatever the batch.
     """
 
     aggregate: str = "mean"
@@ -117,6 +141,8 @@ class Traits(NamedTuple):
     certifies: bool = False
     numbers: tuple[str, ...] = ()
     packed: Callable[[int], int] | None = None
+    proves: bool = False
+    reads_all_rows: bool = False
 
 
 class Algorithm(Protocol):
@@ -162,11 +188,13 @@ class Run:
     exchanges     messages to and from every client so far (paired rounds share one)
     local_steps   local steps of the busiest client so far
     subgradients  (mini-batch) subgradients taken by all clients together
+    passes        rows read by all clients together, over all rows (a simulation counts them)
     vectors_*     d-vectors sent up or down, all clients together
     bytes_*       the same in bytes
     objective     f at the model
     gap           objective - f*;  relative_gap = gap / |f*|, the gap itself for f* = 0 (below 1e-9)
-    lower_bound   with ``certificate``: f* is not below it;  certified_gap = objective - lower_bound
+    lower_bound   with ``certificate``: f* is not below it;  certified_gap = objective - lower_bound, where the server
+                  knows the objective
     seconds       wall-clock time so far
     ============  =====================================================================
 

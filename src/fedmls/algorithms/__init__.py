@@ -8,6 +8,7 @@ from fedmls.algorithms.bundle import Bundle
 from fedmls.algorithms.dcs import DCS
 from fedmls.algorithms.fedavg import FedAvg
 from fedmls.algorithms.fedmls import FedMLS
+from fedmls.algorithms.fedmlsb import FedMLSB
 from fedmls.algorithms.fedmlsd import FedMLSD
 from fedmls.algorithms.fedmlse import FedMLSE
 from fedmls.algorithms.fedmlsp import FedMLSP
@@ -29,6 +30,7 @@ __all__ = [
     "Compressed",
     "FedAvg",
     "FedMLS",
+    "FedMLSB",
     "FedMLSD",
     "FedMLSE",
     "FedMLSP",
@@ -44,7 +46,7 @@ __all__ = [
 ]
 
 _IN_ORDER = (
-    *(FedMLS, FedMLSE, FedMLSP, FedMLSD),
+    *(FedMLSB, FedMLS, FedMLSE, FedMLSP, FedMLSD),
     *(FedAvg, Scaffold, Scaffnew, GradSkip, FedProx),
     *(Subgradient, DCS, ADMM, Bundle),
 )

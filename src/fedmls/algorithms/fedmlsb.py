@@ -1,0 +1,360 @@
+"""FedMLS-B: a bundle of cuts, steps of several lengths in one exchange, and curvature as the metric. It takes by far the
+fewest exchanges of the methods here (docs/benchmarks.md), proves how close it is, and has nothing to tune.
+
+One exchange. The server sends a few points x_1, ..., x_L. For each, and for each of B parts of its rows, a client
+answers with the value and a subgradient of its loss; the server sees only the means. Every answer is a cut: no part of
+the loss is anywhere below it. The sum over parts of their highest cuts, plus the l2 term as it is, models f from below.
+
+The next points. Around the best point so far, the center c, lane l minimises the model plus (x - c)·H (x - c)/(2 t_l):
+proximal bundle steps (Lemaréchal 1975; Kiwiel 1985) with step lengths t_l = t 4^l, side by side as in the parallel
+bundle method of Díaz and Grimmer (SIAM J. Optim. 2023). If a lane improves on c, it is the new center and its length the
+new t; otherwise t is halved. Cuts of several parts (Birge, Louveaux 1988, have one for each scenario) are a closer model
+than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of clients.
+
+The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.curvature`), at a point of an earlier exchange: a
+d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it makes up no more than
+half of what is sent. Kinks blurred, f is smooth, and the first steps are Newton's.
+
+The first exchange. Every client goes to about its own minimum and sends the quadratic model of its loss there; the
+minimum of their mean is the model after round 1, often within a percent. It is evaluated in round 2, and from then on
+the model is the best point evaluated, whose objective is known without asking again.
+
+Beyond ``MANY`` coordinates few cuts say little, and local work must help: FedMLS-D runs beside the lanes, in the same
+exchanges, with its five μ. Its model is one more point of the next exchange, the slopes of its rows make one more cut, of
+all parts together. Only for this do clients keep a state. After ``PATIENCE`` exchanges without a win it is given up.
+
+The lower bound is the minimum of the model over all x (:mod:`fedmls.cut_model`). It needs no radius, is finite as soon
+as the cuts span, and f* is never below it.
+
+Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of t, whatever the metric between two
+bounds; the lower bound, in every exchange. Measured: all that is said of few exchanges.
+
+Down L vectors, up L B vectors and the curvature. All rows are read, whatever the batch: L + 1 times in an exchange, 100
+times more in the first one.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fedmls.algorithms import fedmlsd
+from fedmls.algorithms.fedmlsd import FedMLSD
+from fedmls.checks import hyperparameters, whole
+from fedmls.curvature import packed, unpacked
+from fedmls.cut_model import ALL, Cuts, Terms, lower_bound, proximal_point
+from fedmls.threads import one_thread
+from fedmls.types import Array, Local, Traits
+
+MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond FedMLS-D helps
+PARTS, MORE_PARTS, FEW = 4, 8, 64  # parts of the rows, up to FEW coordinates and beyond
+MOST = 300  # cuts, and two more for each coordinate up to MANY
+PATIENCE = 10
+RATIO = 4.0  # between the step lengths of two lanes
+OWN, DUAL = 0.0, -1.0  # in place of a lane's step length: the clients' own minimum; FedMLS-D's model
+
+
+class Server(NamedTuple):
+    """When round k begins. Of the points sent last: x, one after the other; the step length of each, relative to t; at
+    which of them the curvature was asked for (-1: none). The best point evaluated, the height of each part of f there,
+    and f (infinity before round 1). The model after round 1. The cuts g, e, part, used (:class:`fedmls.cut_model.Cuts`).
+    The curvature, the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The numbers sent so far:
+    for the curvature, and for all else. How far the points evaluated are from x0 at most. Rounds since FedMLS-D won.
+    Then its own server's state.
+    """
+
+    x: Array
+    lanes: Array
+    asked: int
+    center: Array
+    heights: Array
+    f: float
+    own: Array
+    g: Array
+    e: Array
+    part: Any
+    used: Any
+    H: Array
+    H0: Array
+    t: float
+    terms: Array
+    bound: float
+    sent: Array
+    reach: float
+    idle: int
+    z: Array
+    dual: Array
+    average: Array
+    mu: Array
+    averaged: int
+    x0: Array
+    best: int
+    start: int
+
+
+class Client(NamedTuple):
+    """Nothing up to ``MANY`` coordinates; beyond, the state of FedMLS-D's client."""
+
+    x: Array
+    z: Array
+    Y: Array
+    mu: Array
+    p: Array
+
+
+class Down(NamedTuple):
+    x: Array  # the points
+    points: int  # how many they are
+    asked: int  # at which of them the curvature is wanted
+    z: Array  # this and the next two: of FedMLS-D, empty without it
+    mu: Array
+    start: int
+
+
+class Up(NamedTuple):
+    f: Array  # of each part at each point
+    g: Array
+    H: Array  # the curvature, if it was asked for
+    own: Array  # in round 1: H x - p at the client's own minimum
+    terms: Array  # in round 1
+    dual: Array  # this and the next three: of FedMLS-D, empty without it
+    numbers: Array
+    p: Array  # the cut of its rows' slopes
+    a: Array
+
+
+@hyperparameters
+class FedMLSB:
+    """lanes: step lengths tried in one exchange. More take fewer exchanges and more bytes."""
+
+    name: ClassVar[str] = "fedmlsb"
+    traits: ClassVar[Traits] = Traits(
+        numbers=("f", "H", "terms", "mu", "numbers", "a"), proves=True, reads_all_rows=True
+    )
+    lanes: int = 3
+
+    def __post_init__(self) -> None:
+        whole("lanes", self.lanes, most=100)
+
+    @property
+    def rounds_per_exchange(self) -> int:
+        return 1
+
+    def init(self, x0: Array, n: int) -> tuple[Server, Client]:
+        d, helper = len(x0), FedMLSD()
+        cuts, none = Cuts.none(d), np.empty(0)
+        dual, client = helper.init(x0, n)
+        if d <= MANY:
+            dual, client = dual._replace(z=none, x=none, average=none, mu=none), fedmlsd.Client(*[none] * 5)
+        first = Server(
+            x0, np.array([OWN]), -1, x0, np.zeros(_parts(d)), np.inf, x0, *cuts, none, none, 1.0, np.zeros(4), -np.inf,
+            np.zeros(2), 0.0, 0, *dual,
+        )  # fmt: skip
+        return first, Client(*client)
+
+    def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
+        if k > 1:
+            with one_thread():
+                server = self._with_points(k, server)
+        _, dual = FedMLSD().broadcast(k, _dual(server), rng)
+        points = len(server.lanes)
+        return server, Down(server.x, points, server.asked, dual.z, dual.mu, dual.start)
+
+    def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
+        d = len(down.x) // down.points
+        f, g = local.cuts(down.x, _parts(d))
+        none = f[..., :0]
+        H = own = terms = none
+        if k == 1:
+            H, own = local.own_quadratic(down.x, d <= MANY)
+            terms = local.terms()
+        elif down.asked >= 0:
+            H = local.curvature(down.x[down.asked * d : (down.asked + 1) * d], d <= MANY)
+        if not len(down.z) or not _has_dual(local):
+            return client, Up(f, g, H, own, terms, none, none, none, none)
+        helped, up = FedMLSD().client_round(k, fedmlsd.Client(*client), fedmlsd.Down(down.z, down.mu, down.start), local)
+        return Client(*helped), Up(f, g, H, own, terms, up.x, up.numbers, helped.p[..., :d], local.cut_height())
+
+    def server_round(self, k: int, server: Server, up: Up) -> Server:
+        if k == 1:
+            server = server._replace(terms=up.terms)
+        if len(up.dual):
+            dual = FedMLSD().server_round(k, _dual(server), fedmlsd.Up(up.dual, up.numbers))
+            server = server._replace(**dict(zip(Server._fields[-8:], dual, strict=True)))
+        elif len(server.z):
+            server = _without_dual(server)
+        with one_thread():
+            return _bounded(k, _evaluated(k, _with_curvature(k, server, up), up))
+
+    def model(self, server: Server) -> Array:
+        return server.own if np.isnan(self.objective(server)) else server.center
+
+    def objective(self, server: Server) -> float:
+        """f at the model, where it is known: not after round 1, when only x0 has been evaluated."""
+        first = len(server.lanes) == 1 and server.lanes[0] == OWN and not np.array_equal(server.own, server.center)
+        return np.nan if first or np.isinf(server.f) else server.f
+
+    def lower_bound(self, server: Server, radius: float, x0: Array) -> float:
+        """What f is nowhere below; in the ball ‖x - x0‖ <= radius, where that is finite."""
+        if not np.isfinite(radius) or not len(server.e):
+            return server.bound
+        cuts, terms = _loss_cuts(server), _terms(server)
+        found = lower_bound(cuts, _parts(terms.dimension), terms, server.center, server.reach, radius, x0)
+        return max(server.bound, found.value)
+
+    def _with_points(self, k: int, server: Server) -> Server:
+        """The points of round k, and at which of them the curvature is asked for."""
+        terms, cuts = _terms(server), _cuts(server)
+        H = unpacked(server.H, terms.dimension)
+        points, lanes, main, step = [], [], None, None
+        for length in RATIO ** (np.arange(self.lanes) - (self.lanes - 1) / 2):
+            step = proximal_point(cuts, server.center, server.heights, terms.ridge, H, server.t * length, step)
+            if step is None:
+                continue
+            cuts = cuts.marked(step.weights, k)
+            main = step.weights if main is None or length <= 1 else main
+            if not any(np.array_equal(step.x, x) for x in points):
+                points, lanes = [*points, step.x], [*lanes, length]
+        if main is not None:
+            cuts = cuts.pruned(MOST + 2 * min(terms.dimension, MANY), main, k)
+        if k == 2 and not np.array_equal(server.own, server.center):
+            points, lanes = [server.own, *points], [OWN, *lanes]
+        if len(server.z):
+            points, lanes = [*points, _model_of_dual(server)], [*lanes, DUAL]
+        if not points:  # no solver found a point: the center gives its cut again, and t changes
+            points, lanes = [server.center], [1.0]
+        x, parts = np.concatenate(points), _parts(terms.dimension)
+        sent = server.sent + [0, len(x) * (1 + parts)]
+        asks = sent[0] + len(server.H) <= sent[1]
+        at = 0 if lanes[0] == OWN else (len(lanes) - 1) // 2
+        return server._replace(
+            x=x, lanes=np.array(lanes), asked=at if asks else -1, sent=sent + [asks * len(server.H), 0],
+            g=cuts.g, e=cuts.e, part=cuts.part, used=cuts.used,
+        )  # fmt: skip
+
+
+def _parts(d: int) -> int:
+    return PARTS if d <= FEW else MORE_PARTS
+
+
+def _has_dual(local: Local) -> bool:
+    """Whether FedMLS-D can run: it needs rows, and no l1 term."""
+    terms = np.atleast_2d(local.terms())[0]
+    return bool(terms[1] == 0 and np.isfinite(terms[3]))
+
+
+def _dual(server: Server) -> fedmlsd.Server:
+    return fedmlsd.Server(*server[-8:])
+
+
+def _model_of_dual(server: Server) -> Array:
+    return np.asarray(FedMLSD().model(_dual(server)))
+
+
+def _cuts(server: Server) -> Cuts:
+    return Cuts(server.g, server.e, server.part, server.used)
+
+
+def _loss_cuts(server: Server) -> Cuts:
+    """Without those of the l1 term, which a bound takes exactly."""
+    cuts = _cuts(server)
+    mine = cuts.part < _parts(len(server.center))
+    return Cuts(*(field[mine] for field in cuts))
+
+
+def _terms(server: Server) -> Terms:
+    l2, l1, penalised, floor = server.terms.tolist()
+    return Terms(l2, l1, round(penalised), floor, len(server.center))
+
+
+def _with_curvature(k: int, server: Server, up: Up) -> Server:
+    """The new curvature, and in round 1 the minimum of the clients' quadratic models.
+
+    A little of the first curvature is added, for directions in which there is none now.
+    """
+    d = len(server.center)
+    trace = _trace(up.H, d) if len(up.H) else 0.0
+    if k > 1:
+        rest = 1e-3 * trace / _trace(server.H0, d) * server.H0
+        return server._replace(H=up.H + rest) if trace > 0 else server
+    if not trace > 0:
+        return server._replace(H=np.ones(d), H0=np.ones(d))
+    H, ridge = unpacked(up.H, d), _terms(server).ridge
+    H = H + 1e-8 * trace / d * (np.eye(d) if H.ndim == 2 else 1.0)
+    own = np.linalg.solve(H + np.diag(ridge), up.own) if H.ndim == 2 else up.own / (H + ridge)
+    return server._replace(H=packed(H), H0=packed(H), own=own if np.isfinite(own).all() else server.center)
+
+
+def _trace(H: Array, d: int) -> float:
+    return float(H.sum() if len(H) == d else np.trace(unpacked(H, d)))
+
+
+def _evaluated(k: int, server: Server, up: Up) -> Server:
+    """The new cuts; the best point; and the step length, by whether a lane improved on the last one."""
+    terms, points = _terms(server), server.x.reshape(len(server.lanes), -1)
+    heights, slopes = _parts_at(points, up, terms)
+    parts, d = slopes.shape[1:]
+    cuts = _cuts(server)
+    if k == 1 and np.isfinite(terms.floor):
+        cuts = cuts.and_more(np.zeros((parts, d)), np.full(parts, terms.floor), np.arange(parts), k)
+    e = heights - np.einsum("lbd,ld->lb", slopes, points)
+    cuts = cuts.and_more(slopes.reshape(-1, d), e.ravel(), np.tile(np.arange(parts), len(points)), k)
+    if len(up.p) and terms.l1 == 0:
+        cuts = cuts.and_more(up.p[None], up.a, np.array([ALL]), k)
+    f = heights.sum(axis=1) + [terms.quadratic(x) for x in points]
+    best, reach = int(np.argmin(f)), max(server.reach, *np.linalg.norm(points - server.x0, axis=1))
+    server = server._replace(reach=reach, t=_length(k, server, f, heights, slopes), **_fields(cuts))
+    server = _patient(server, f[best] < server.f and server.lanes[best] == DUAL)
+    if f[best] < server.f:
+        server = server._replace(center=points[best], heights=heights[best], f=float(f[best]))
+    return server
+
+
+def _fields(cuts: Cuts) -> dict[str, Any]:
+    return cuts._asdict()
+
+
+def _parts_at(points: Array, up: Up, terms: Terms) -> tuple[Array, Array]:
+    """The height and slope of each part at each point; an l1 term is one more part, which the server knows itself."""
+    parts = _parts(terms.dimension)
+    heights, slopes = up.f.reshape(-1, parts), up.g.reshape(-1, parts, terms.dimension)
+    if terms.l1 == 0:
+        return heights, slopes
+    penalised = points * (np.arange(terms.dimension) < terms.penalised)
+    height = terms.l1 * np.abs(penalised).sum(axis=1)
+    return np.column_stack([heights, height]), np.hstack([slopes, terms.l1 * np.sign(penalised)[:, None]])
+
+
+def _length(k: int, server: Server, f: Array, heights: Array, slopes: Array) -> float:
+    """t after the round: Polyak's for f* = 0 in the first one; that of the best lane if it improved, else half."""
+    terms = _terms(server)
+    if k == 1:
+        g, H = slopes[0].sum(axis=0) + terms.ridge * server.x, unpacked(server.H, terms.dimension)
+        steep = g @ np.linalg.solve(H + np.diag(terms.ridge), g) if H.ndim == 2 else g @ (g / (H + terms.ridge))
+        return float(2 * abs(f[0]) / steep) if steep > 0 and f[0] else 1.0
+    steps = server.lanes > 0
+    if not steps.any() or f[np.argmin(f)] < server.f and server.lanes[np.argmin(f)] == OWN:
+        return 1.0  # with the curvature as metric it is Newton's step
+    lane = int(np.argmin(np.where(steps, f, np.inf)))
+    return server.t * float(server.lanes[lane]) if f[lane] < server.f else max(server.t / 2, 1e-60)
+
+
+def _patient(server: Server, won: bool) -> Server:
+    """FedMLS-D goes on as long as it wins now and then."""
+    idle = 0 if won else server.idle + 1
+    if idle <= PATIENCE or not len(server.z):
+        return server._replace(idle=idle)
+    return _without_dual(server._replace(idle=idle))
+
+
+def _without_dual(server: Server) -> Server:
+    none = np.empty(0)
+    return server._replace(z=none, dual=none, average=none, mu=none)
+
+
+def _bounded(k: int, server: Server) -> Server:
+    """The best lower bound so far, and its cuts marked as used."""
+    cuts, terms = _loss_cuts(server), _terms(server)
+    found = lower_bound(cuts, _parts(terms.dimension), terms, server.center, server.reach)
+    used = server.used.copy()
+    used[server.part < _parts(terms.dimension)] = cuts.marked(found.weights, k).used
+    return server._replace(bound=max(server.bound, found.value), used=used)
