@@ -23,6 +23,7 @@ from fedmls.types import Array
 ALL = -1  # in place of a part: a cut of all of them together
 IDLE = 1e-9  # weights below it are zero
 FAR = 1e4
+TINY = 1e-12  # of the cuts' slopes: more must not be left
 
 
 class Terms(NamedTuple):
@@ -235,17 +236,31 @@ def lower_bound(
 def _proved(
     cuts: Cuts, terms: Terms, weights: Array, center: Array, spread: float, radius: float, x0: Array | None
 ) -> float:
-    """A number that f is nowhere below, whatever the weights, as long as :func:`normal` made them."""
+    """A number that f is nowhere below, for any weights that :func:`normal` made; -inf if their slope leaves none."""
     a, p = float(weights @ cuts.e), weights @ cuts.g
-    bound = least(terms, a, p, FAR * spread, center)
-    return bound if x0 is None or not np.isfinite(radius) else max(bound, least(terms, a, p, radius, x0))
+    bound = -np.inf if x0 is None or not np.isfinite(radius) else least(terms, a, p, radius, x0)
+    rest = excess(terms, p)
+    if (np.abs(rest) > TINY * (weights @ np.abs(cuts.g))).any():
+        return bound
+    inside = shrunk(terms, p)[: terms.penalised] if terms.l2 > 0 else np.zeros(1)
+    far = FAR * max(spread, float(np.linalg.norm(center)))
+    paid = far * float(np.linalg.norm(rest)) - float(rest @ center)
+    square = float(inside @ inside) / (2 * terms.l2) if terms.l2 > 0 else 0.0
+    return max(bound, a - paid - square) if far > 0 or not rest.any() else bound
+
+
+def shrunk(terms: Terms, p: Array) -> Array:
+    """What is left of a slope p when the l1 term has taken up as much as it can."""
+    rest = p.copy()
+    split = terms.penalised
+    rest[:split] = np.sign(p[:split]) * np.maximum(np.abs(p[:split]) - terms.l1, 0.0)
+    return rest
 
 
 def excess(terms: Terms, p: Array) -> Array:
-    """What of a slope p no term of f can take up: all without an l2 term, but for l1 on either side."""
-    rest = p.copy()
-    split = terms.penalised
-    rest[:split] = 0.0 if terms.l2 > 0 else np.sign(p[:split]) * np.maximum(np.abs(p[:split]) - terms.l1, 0.0)
+    """What of a slope p no term of f can take up."""
+    rest = shrunk(terms, p)
+    rest[: terms.penalised] *= terms.l2 == 0
     return rest
 
 
@@ -256,7 +271,6 @@ def corrected(cuts: Cuts, terms: Terms, weights: Array) -> Array:
     where = np.flatnonzero(rest)
     if not len(where) or len(some) > 2000:
         return weights
-    scale = np.maximum(np.abs(cuts.g[some]).max(axis=0)[where], 1e-300)
     free = np.arange(terms.dimension) if terms.l2 == 0 and terms.l1 == 0 else where
     scale = np.maximum(np.abs(cuts.g[some][:, free]).max(axis=0), 1e-300)
     owned = np.unique(cuts.part[some])
