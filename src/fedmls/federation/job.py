@@ -130,7 +130,9 @@ class Job:
         positive("max_norm", self.max_norm)
         one_of("on_missing", self.on_missing, ON_MISSING)
         one_of("on_bad", self.on_bad, ON_BAD)
-        if "without" in (self.on_missing, self.on_bad) and participants(self.algorithm) is None:
+        if "without" in (self.on_missing, self.on_bad) and (
+            participants(self.algorithm) is None or self.algorithm.traits.follow_up
+        ):
             key = "on_missing" if self.on_missing == "without" else "on_bad"
             raise ValueError(
                 f"{key} is 'without', but {self.algorithm.name} as it is set needs every client in every round; "
