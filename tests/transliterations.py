@@ -319,8 +319,8 @@ def fedsplit(g, w, x0, K, s, T, alpha=2.0):
 
 
 def cocoa(rows, w, lam, K, passes, sigma, orders, loss, intercept):
-    """Ma et al. 2015, Algorithm 1 with γ = 1. ``rows[i]`` = (A, b, c) of client i; ``orders(k, i)`` yields the rows of each
-    pass. Changes are added up as the paper has it: u is the client's own copy of x, which its changes move σ' times.
+    """Ma et al. 2015, Algorithm 1 with γ = 1. ``rows[i]`` = (A, b, c) of client i; ``orders(k, i)`` yields the rows of
+    each pass. Changes are added up, as in the paper: u is the client's own copy of x, which its changes move σ' times.
 
     The intercept, the last coordinate, is the multiplier of Σ_i w_i Σ_j c_j s_j = 0.
     """

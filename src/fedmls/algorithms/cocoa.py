@@ -83,7 +83,10 @@ class CoCoA:
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
         lam = float(local.ridge.max())
         if lam == 0:
-            raise ValueError("cocoa needs an l2 term, and l2 is 0; give the problem l2 > 0, or take fedmlsd or fedavg")
+            raise ValueError(
+                "cocoa needs rows and an l2 term, and here l2 is 0; "
+                "give a fedmls.Problem with l2 > 0, or take another algorithm, e.g. fedmlsd"
+            )
         intercept = 1.0 * (local.ridge == 0)
         kappa = self.sigma * local.n / lam * local.weight
         seen = down.x + intercept * (down.x - client.x) if k > 1 else intercept * down.x

@@ -88,7 +88,7 @@ class Tamuna:
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         if (self.participants or n) < self.s:
-            raise ValueError(f"s is {self.s}, but {n} clients take part; take at least {self.s} clients")
+            raise ValueError(f"s is {self.s}, but {n} clients take part; take at most {n}, and at least 2 clients")
         return Server(x0, 0, n), Client(x0, 0 * x0, 0 * x0)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
