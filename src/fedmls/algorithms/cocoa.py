@@ -14,12 +14,13 @@ Then x ← -(1/λ) Σ w_i p_i. One vector down, one up; the slopes stay with the
 The intercept θ is not in the l2 term, and the papers have none. In the dual it is the multiplier of the constraint
 S = 0, where S is the intercept's coordinate of Σ w_i p_i, and here it is found by the method of multipliers: clients
 work with θ - S/λ, and after the round θ ← θ - S/λ. Where that stands still S = 0, and the solution is exact. With exact
-local steps this is the proximal Jacobian ADMM of Deng, Lai, Peng, Yin (J. Sci. Comput. 2017), which converges for
-σ' > n; passes in their place, and σ' = n, are measured.
+local steps and σ' >= n this is the proximal method of multipliers (Rockafellar, Math. Oper. Res. 1976), whose proximal
+term is what σ' pays too much; it converges (with a term that is only semidefinite: Fazel, Pong, Sun, Tseng, SIAM J.
+Matrix Anal. Appl. 2013). That passes do as well is measured.
 
 Where we differ from the papers: client weights, the intercept, and that rows come in mini-batches in random order. Runs
-start from the slopes 0, that is from x = 0: of a given x0 only the intercept is used. Proved, for l2 > 0 on all
-coordinates: O(1/ε) rounds for Lipschitz losses, whatever the local accuracy, and O(log 1/ε) for smooth ones.
+start from the slopes 0, that is from x = 0: of a given x0 only the intercept is used. Proved, for σ' = n and an l2 term
+on all coordinates: O(1/ε) rounds for Lipschitz losses, O(log 1/ε) for smooth ones, times a factor for local accuracy.
 """
 
 from typing import ClassVar, NamedTuple

@@ -136,7 +136,7 @@ class Job:
             key = "on_missing" if self.on_missing == "without" else "on_bad"
             raise ValueError(
                 f"{key} is 'without', but {self.algorithm.name} as it is set needs every client in every round; "
-                "take fedmlsp, or fedavg or scaffold with participants, or another " + key
+                "take fedmlsp, or fedavg, scaffold or feddyn with participants, or another " + key
             )
 
     def get_loss(self) -> Loss:
