@@ -218,7 +218,7 @@ METHODS: dict[str, Method] = {
     "tamuna": Method(
         "TAMUNA",
         "as Scaffnew; s = 0.9 n with p_t = 1/√t, s = n/2 with p = 0.1",
-        shared(_tamuna(0.02, 20, 0.9, -0.5), _tamuna(0.2, 150, 0.9, -0.75), _tamuna(0.03, 3, 0.5, -0.5, 0.1)),
+        shared(_tamuna(0.02, 20, 0.9, -0.5), _tamuna(0.1, 60, 0.9, -0.75), _tamuna(0.03, 3, 0.5, -0.5, 0.1)),
     ),
     "locodl": Method(
         "LoCoDL",
