@@ -17,18 +17,26 @@ SMALL_STEPS = {
     "fedmls": {"lam0": 0.5},
     "fedmlse": {"lam0": 0.5},
     "fedmlsp": {"lam0": 0.5, "participants": 3},
+    "fedmlsb": {},
     "fedmlsd": {},
     "fedavg": {"eta0": 0.01},
     "scaffold": {"eta0": 0.01},
     "scaffnew": {"eta0": 0.01},
     "gradskip": {"eta0": 0.01, "q": 0.95},
+    "tamuna": {"eta0": 0.01, "s": 2, "participants": 3},
+    "locodl": {"eta0": 0.01},
+    "fedcomloc": {"eta0": 0.01, "method": "quantise", "level": 12},
     "fedprox": {"eta0": 0.01, "rho": 0.5},
+    "feddyn": {"alpha": 10.0},
+    "fedsplit": {"s": 0.05},
     "subgradient": {"eta0": 0.02},
     "dcs": {"eta": 20.0},
     "admm": {"rho": 5.0},
+    "cocoa": {},
     "bundle": {"radius": 3.0, "max_cuts": 12},
 }
-EXACT = ("bundle",)  # they read all rows whatever the batch, in order, and toss no coins
+NEEDS = {"cocoa": {"l2": 0.5}}  # of the problem
+EXACT = ("bundle", "fedmlsb")  # they read all rows whatever the batch, in order, and toss no coins
 
 
 @pytest.fixture(params=fedmls.ALGORITHMS)
@@ -82,20 +90,21 @@ def test_one_client_at_a_time_gives_the_same_bits_as_all_at_once(algorithm):
 
 
 def test_equal_seeds_equal_bits_other_seeds_other_bits(algorithm):
-    problem = svm()
+    problem = svm(**NEEDS.get(algorithm.name, {}))
     first, again, other = (fedmls.simulate(algorithm, problem, rounds=10, batch=0.4, seed=seed).x for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert np.array_equal(first, other) == (algorithm.name in EXACT)
 
 
 def test_gets_closer_to_the_optimum(algorithm):
-    history = fedmls.simulate(algorithm, svm(m=100), rounds=150, batch=0.5).history
+    problem = svm(m=100, **NEEDS.get(algorithm.name, {}))
+    history = fedmls.simulate(algorithm, problem, rounds=150, batch=0.5).history
     assert history["gap"].iloc[-1] < 0.2 * history["gap"].iloc[0]
     assert (history["gap"] > -1e-9).all()
 
 
 def test_states_are_never_changed_in_place(algorithm):
-    problem = lad()
+    problem = lad(**NEEDS.get(algorithm.name, {}))
     server, client = algorithm.init(np.zeros(problem.dimension), problem.n)
     for field in (*server, *client):
         if isinstance(field, np.ndarray):

@@ -21,7 +21,7 @@ from tests.problems import svm
 from tests.test_cli import fedmls as command
 
 SMALL = {
-    "one": Entry("a small SVM", partial(svm, n=3, m=60)),
+    "one": Entry("a small SVM", partial(svm, n=3, m=60, l2=0.3)),
     "two": Entry("a small LAD", partial(lad, 60, 4, 3, planted=True), rounds=25),
 }
 SETTINGS = compare.Settings(rounds=40, seeds=2, grid=3, batch=0.5)
@@ -114,8 +114,8 @@ def test_what_is_not_reached_has_no_parameters():
 
 def test_the_results_are_on_disk(done):
     kept = pd.read_parquet(done.folder / "points.parquet")
-    points = sum(1 if method.ours == "auto" else SETTINGS.grid for method in METHODS.values())
-    assert len(kept) == points * 2 * 2 * 4  # seeds, problems, targets
+    points = {name: 1 if method.ours == "auto" else SETTINGS.grid for name, method in METHODS.items()}
+    assert len(kept) == (2 * sum(points.values()) - points["cocoa"]) * 2 * 4  # problems, seeds, targets
     pd.testing.assert_frame_equal(kept, done.points)
     chosen = pd.read_csv(done.folder / "chosen.csv", keep_default_na=False, na_values={c: [""] for c in compare.COSTS})
     pd.testing.assert_frame_equal(chosen, done.chosen, check_dtype=False)
@@ -139,6 +139,13 @@ def test_the_chosen_costs_are_reproduced_by_a_run(done):
     found = [compare.costs(run)[0] for run in runs]
     for cost in compare.COSTS:
         assert row[cost] == np.median([one[cost] for one in found])
+
+
+def test_a_method_that_needs_an_l2_term_is_not_run_without_one(done):
+    assert set(done.chosen.loc[done.chosen["method"] == "cocoa", "problem"]) == {"one"}
+    header, one, two = tables.exchanges_of(done, 0.1)
+    place = header.index(METHODS["cocoa"].title)
+    assert (one[place] == "not run", two[place]) == (False, "not run")
 
 
 def test_a_second_start_runs_nothing_again(done, monkeypatch):

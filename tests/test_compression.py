@@ -5,7 +5,7 @@ import pytest
 
 import fedmls
 from fedmls.algorithms import describe, from_dict, to_dict
-from fedmls.compression import compress
+from fedmls.compression import compress, kept_entries, variance
 from fedmls.simulate import Simulation
 from tests.problems import lad, svm
 from tests.test_algorithms import run_client_by_client
@@ -38,6 +38,20 @@ def test_quantise_is_right_in_the_mean_and_takes_few_values():
     np.testing.assert_allclose(drawn / step, np.round(drawn / step), atol=1e-12)
     assert abs(drawn.mean(axis=0) - v).max() < 5 * step / np.sqrt(4000)
     assert not call(np.zeros((1, 4)), "quantise", 3).any()
+
+
+@pytest.mark.parametrize(("method", "level"), [("random_k", 0.3), ("random_k", 1.0), ("quantise", 3), ("quantise", 6)])
+def test_the_variance_is_no_larger_than_said(method, level):
+    """With the factor d/k random-k is right in the mean, and its variance just ω = d/k - 1."""
+    v = np.array([[0.3, -1.7, 0.0, 2.2, 0.01, 0.5, -0.4, 1.1, 0.9, -3.0]])
+    factor = 10 / kept_entries(level, 10) if method == "random_k" else 1.0
+    drawn = factor * np.concatenate([call(v, method, level, k) for k in range(1, 4001)])
+    squares = ((drawn - v) ** 2).sum(axis=1) / (v**2).sum()
+    omega, error = variance(method, level, 10), 5 * squares.std() / np.sqrt(4000)
+    assert squares.mean() <= omega + error
+    if method == "random_k":
+        assert squares.mean() >= omega - error
+    assert abs(drawn.mean(axis=0) - v).max() <= 5 * drawn.std(axis=0).max() / np.sqrt(4000) + 1e-12
 
 
 @pytest.mark.parametrize("inner", [INNER[0], INNER[2]], ids=lambda a: a.name)

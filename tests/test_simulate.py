@@ -14,7 +14,7 @@ import pytest
 import fedmls
 from fedmls.simulate import Simulation
 from tests.problems import lad, svm
-from tests.test_algorithms import SMALL_STEPS
+from tests.test_algorithms import NEEDS, SMALL_STEPS
 
 COLUMNS = [
     "round",
@@ -89,7 +89,7 @@ def test_a_run_stops_at_its_target(paired, tmp_path):
 
 @pytest.mark.parametrize("name", fedmls.ALGORITHMS)
 def test_a_resumed_run_ends_in_the_same_bits(name, tmp_path):
-    algorithm, problem = fedmls.make(name, **SMALL_STEPS[name]), lad()
+    algorithm, problem = fedmls.make(name, **SMALL_STEPS[name]), lad(**NEEDS.get(name, {}))
     kwargs = {"batch": 0.3, "seed": 5}
     whole = fedmls.simulate(algorithm, problem, rounds=21, **kwargs)
     file = tmp_path / "run.npz"

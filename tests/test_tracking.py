@@ -14,7 +14,7 @@ import fedmls
 from fedmls import tracking
 from fedmls.simulate import Simulation
 from tests.problems import lad, svm
-from tests.test_algorithms import SMALL_STEPS
+from tests.test_algorithms import NEEDS, SMALL_STEPS
 
 
 class Diary:
@@ -47,7 +47,8 @@ def same_rows(rows, history):
 @pytest.mark.parametrize("every", [1, 4])
 @pytest.mark.parametrize("name", fedmls.ALGORITHMS)
 def test_a_callback_sees_the_history_and_changes_nothing(name, every):
-    algorithm, problem, diary, plain = fedmls.make(name, **SMALL_STEPS[name]), svm(), Diary(), []
+    algorithm, problem = fedmls.make(name, **SMALL_STEPS[name]), svm(**NEEDS.get(name, {}))
+    diary, plain = Diary(), []
     run = fedmls.simulate(algorithm, problem, rounds=10, every=every, callback=[diary, plain.append])
     alone = fedmls.simulate(algorithm, problem, rounds=10, every=every)
     assert np.array_equal(run.x, alone.x)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedmls
+from fedmls.engine import ServerRandom, draw_participants
 from fedmls.simulate import Simulation
 from tests import transliterations as plain
 from tests.problems import lad, plain_subgradients, svm
@@ -143,6 +144,111 @@ def test_gradskip(problem):
     g = plain_subgradients(problem)
     expected = plain.gradskip(g, problem.weights, X0, meetings, root(0.01), root(1.0), awake)
     agree(models(algorithm, problem, 100, seed=seed), expected)
+
+
+def orders_of(problem, some, rounds, seed):
+    """The clients of each round, in the order in which they are drawn."""
+    return [draw_participants(problem.n, some, ServerRandom(seed), k).tolist() for k in range(1, rounds + 1)]
+
+
+@pytest.mark.parametrize("s", [2, 3, 5])
+def test_tamuna(problem, s):
+    algorithm, seed = fedmls.Tamuna(eta0=0.01, s=s), 1
+    meetings = meetings_of(algorithm, problem, 150, seed)
+    orders = orders_of(problem, problem.n, 150, seed)
+    g = plain_subgradients(problem)
+    expected = plain.tamuna(g, problem.weights, X0, meetings, root(0.01), root(1.0), s, orders)
+    agree(models(algorithm, problem, 150, seed=seed), expected)
+
+
+@pytest.mark.parametrize("name", ["svm", "lad"])
+@pytest.mark.parametrize(("s", "some"), [(2, 2), (2, 4), (3, 4)])
+def test_tamuna_with_some_of_the_clients(name, s, some):
+    problem, seed = PROBLEMS[name], 4
+    algorithm = fedmls.Tamuna(eta=0.004, p=0.3, s=s, participants=some)
+    meetings = [int(t) for t in steps_of(algorithm, problem, 150, seed)]
+    g, orders = plain_subgradients(problem), orders_of(problem, some, 150, seed)
+    expected = plain.tamuna(g, problem.weights, X0, meetings, lambda t: 0.004, lambda t: 0.3, s, orders)
+    agree(models(algorithm, problem, 150, seed=seed), expected)
+
+
+def steps_of(algorithm, problem, rounds, seed):
+    """The steps t of the server's clock at each meeting."""
+    simulation = Simulation(algorithm, problem, rounds, seed=seed, x0=X0)
+    for _ in simulation.play():
+        yield simulation.at.server.t
+
+
+@pytest.mark.parametrize("c", [0.0, 0.2])
+@pytest.mark.parametrize(("level", "kept"), [(0.4, 2), (0.6, 3), (1.0, 5)])
+def test_locodl(problem, level, kept, c):
+    algorithm, seed = fedmls.LoCoDL(eta0=0.01, level=level, c=c), 2
+    meetings = meetings_of(algorithm, problem, 150, seed)
+
+    def compress(k, i, v):
+        places = next(plain.batches(seed, k, i, len(v), kept, call=2**32 + 1))
+        out = np.zeros_like(v)
+        out[places] = len(v) / kept * v[places]
+        return out
+
+    g = plain_subgradients(problem)
+    expected = plain.locodl(g, problem.weights, X0, meetings, root(0.01), root(1.0), c, len(X0) / kept - 1, compress)
+    agree(models(algorithm, problem, 150, seed=seed), expected)
+
+
+@pytest.mark.parametrize("where", ["upload", "download", "gradient"])
+def test_fedcomloc(problem, where):
+    algorithm = fedmls.FedComLoc(eta0=0.004, level=0.6, where=where)
+    meetings = meetings_of(algorithm, problem, 120, 0)
+    g = plain_subgradients(problem)
+    expected = plain.fedcomloc(
+        g, problem.weights, X0, meetings, root(0.004), root(1.0), lambda v: plain.top_k(v, 3), where
+    )
+    agree(models(algorithm, problem, 120), expected)
+
+
+def test_feddyn(problem):
+    g, everybody = plain_subgradients(problem), range(problem.n)
+    expected = plain.feddyn(g, problem.weights, X0, 150, 20.0, lambda k: k, lambda k: everybody)
+    agree(models(fedmls.FedDyn(alpha=20.0), problem, 150), expected)
+    agree(np.array(expected), plain.fedpd(g, problem.weights, X0, 150, 1 / 20.0, lambda k: k))
+
+
+@pytest.mark.parametrize("name", ["svm", "lad"])
+def test_feddyn_with_some_of_the_clients(name):
+    problem, seed = PROBLEMS[name], 3
+    orders = orders_of(problem, 2, 150, seed)
+    expected = plain.feddyn(
+        plain_subgradients(problem), problem.weights, X0, 150, 20.0, lambda k: 7, lambda k: orders[k - 1]
+    )
+    agree(models(fedmls.FedDyn(alpha=20.0, T=7, participants=2), problem, 150, seed=seed), expected)
+
+
+@pytest.mark.parametrize("alpha", [2.0, 1.3])
+def test_fedsplit(problem, alpha):
+    g = plain_subgradients(problem)
+    expected = plain.fedsplit(g, problem.weights, X0, 150, 0.05, lambda k: k, alpha)
+    agree(models(fedmls.FedSplit(s=0.05, relaxation=alpha), problem, 150), expected)
+
+
+@pytest.mark.parametrize("batch", [1.0, 0.4])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("make", "weights"), [(svm, None), (svm, WEIGHTS), (lad, WEIGHTS)])
+def test_cocoa(make, weights, intercept, batch):
+    problem, seed, passes = make(l2=0.5, weights=weights, intercept=intercept), 6, 3
+    A, rows = problem.matrix().toarray(), []
+    for i in range(problem.n):
+        part = slice(problem.offsets[i], problem.offsets[i + 1])
+        rows.append((A[part], problem.y[part], problem.row_weights[part]))
+
+    def orders(k, i):
+        m = len(rows[i][1])
+        return plain.batches(seed, k, i, m, m)
+
+    sigma, loss = 1.2 * problem.n, problem.loss.name
+    expected = plain.cocoa(rows, problem.weights, 0.5, 150, passes, sigma, orders, loss, intercept)
+    run = Simulation(fedmls.CoCoA(passes=passes, sigma=1.2), problem, 150, batch, seed)
+    agree(np.array([run.x for _ in run.play()]), expected)
 
 
 def prox_by_cvxpy(problem, i):

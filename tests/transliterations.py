@@ -192,6 +192,168 @@ def gradskip(g, w, x0, meetings, eta, p, awake):
     return models
 
 
+def tamuna(g, w, x0, meetings, eta, p, s, orders):
+    """``orders[r]``: the clients that take part in round r, in the order in which they were drawn.
+
+    The pattern has a row for each coordinate, with s ones, and a column for each client that takes part. With unequal
+    weights the functions are n w_i f_i.
+    """
+    n, d = len(g), len(x0)
+    x, hs, models, t = x0, [0 * x0] * n, [], 0
+    for r, order in enumerate(orders):
+        tau = len(order)
+        pattern = np.zeros((d, tau))
+        for c in range(d):
+            for e in range(s):
+                pattern[c, (c * s + e) % tau] = 1
+        ends = {}
+        for i in order:
+            ends[i] = x
+            for step in range(t + 1, meetings[r] + 1):
+                ends[i] = ends[i] - eta(step) * n * w[i] * g[i](ends[i]) + eta(step) * hs[i]
+        t = meetings[r]
+        x = sum(pattern[:, j] * ends[i] for j, i in enumerate(order)) / s
+        for j, i in enumerate(order):
+            hs[i] = hs[i] + p(t) * n * (s - 1) / (s * (n - 1)) / eta(t) * pattern[:, j] * (x - ends[i])
+        models.append(x)
+    return models
+
+
+def locodl(g, w, x0, meetings, eta, p, c, omega, compress):
+    """``compress(r, i, v)``: what client i makes of v in round r, right in the mean. One step at a time."""
+    n = len(g)
+    rho, chi = 1 / (1 + omega / n), 1 / (2 * (1 + omega / n))
+    xs, y, us, v, models = [x0] * n, x0, [0 * x0] * n, 0 * x0, []
+    for t in range(1, meetings[-1] + 1):
+        hats = [xs[i] - eta(t) * (g[i](xs[i]) - c * xs[i]) + eta(t) * us[i] for i in range(n)]
+        y_hat = y - eta(t) * c * y + eta(t) * v
+        if t in meetings:
+            ds = [compress(len(models) + 1, i, hats[i] - y_hat) for i in range(n)]
+            mean = sum(w[i] * ds[i] for i in range(n)) / 2
+            xs = [(1 - rho) * hats[i] + rho * (y_hat + mean) for i in range(n)]
+            y = y_hat + rho * mean
+            rate = p(t) * chi / (eta(t) * (1 + 2 * omega))
+            us = [us[i] + rate * (mean - ds[i]) for i in range(n)]
+            v = v + rate * mean
+            models.append(y)
+        else:
+            xs, y = hats, y_hat
+    return models
+
+
+def top_k(v, k):
+    kept = np.argsort(-np.abs(v))[:k]
+    out = np.zeros_like(v)
+    out[kept] = v[kept]
+    return out
+
+
+def fedcomloc(g, w, x0, meetings, eta, p, compress, where):
+    """One step at a time, as Scaffnew, with ``compress(v)`` at one of three places."""
+    n = len(g)
+    xs, hs, models = [x0] * n, [0 * x0] * n, []
+    for t in range(1, meetings[-1] + 1):
+        points = [compress(x) if where == "gradient" else x for x in xs]
+        hats = [xs[i] - eta(t) * (g[i](points[i]) - hs[i]) for i in range(n)]
+        if t in meetings:
+            mean = sum(w[i] * (compress(hats[i]) if where == "upload" else hats[i]) for i in range(n))
+            mean = compress(mean) if where == "download" else mean
+            hs = [hs[i] + p(t) / eta(t) * (mean - hats[i]) for i in range(n)]
+            xs = [mean] * n
+            models.append(mean)
+        else:
+            xs = hats
+    return models
+
+
+def approximate_prox(g, start, v, weight, T):
+    """The averaged end of T steps towards argmin_u f(u) + ‖u - v‖²/(2 weight)."""
+    u = average = start
+    for t in range(1, T + 1):
+        u = u - (weight * g(u) + u - v) / (1 + t / 2)
+        theta = 2 * (t + 1) / (t * (t + 3))
+        average = (1 - theta) * average + theta * u
+    return average
+
+
+def feddyn(g, w, x0, K, alpha, T, drawn):
+    """Acar et al., Algorithm 1; ``drawn(k)``: the clients of round k. The argmin's linear term moves its centre."""
+    n = len(g)
+    x, h, gradients, models = x0, 0 * x0, [0 * x0] * n, []
+    for k in range(1, K + 1):
+        some, ends = drawn(k), {}
+        for i in some:
+            ends[i] = approximate_prox(g[i], x, x + gradients[i] / alpha, 1 / alpha, T(k))
+            gradients[i] = gradients[i] - alpha * (ends[i] - x)
+        share = {i: w[i] / sum(w[j] for j in some) for i in some}
+        h = h - alpha * sum(len(some) / n * share[i] * (ends[i] - x) for i in some)
+        x = sum(share[i] * ends[i] for i in some) - h / alpha
+        models.append(x)
+    return models
+
+
+def fedpd(g, w, x0, K, eta, T):
+    """Zhang et al. 2021, Algorithm 1, where the clients meet in every round: λ_i, and each client's own x0_i."""
+    n = len(g)
+    own, duals, models = [x0] * n, [0 * x0] * n, []
+    for k in range(1, K + 1):
+        for i in range(n):
+            end = approximate_prox(g[i], own[i], own[i] - eta * duals[i], eta, T(k))
+            duals[i] = duals[i] + (end - own[i]) / eta
+            own[i] = end + eta * duals[i]
+        x = sum(w[i] * own[i] for i in range(n))
+        own = [x] * n
+        models.append(x)
+    return models
+
+
+def fedsplit(g, w, x0, K, s, T, alpha=2.0):
+    n = len(g)
+    x, zs, models = x0, [x0] * n, []
+    for k in range(1, K + 1):
+        halves = [approximate_prox(g[i], x, 2 * x - zs[i], s, T(k)) for i in range(n)]
+        zs = [zs[i] + alpha * (halves[i] - x) for i in range(n)]
+        x = sum(w[i] * zs[i] for i in range(n))
+        models.append(x)
+    return models
+
+
+def cocoa(rows, w, lam, K, passes, sigma, orders, loss, intercept):
+    """Ma et al. 2015, Algorithm 1 with γ = 1. ``rows[i]`` = (A, b, c) of client i; ``orders(k, i)`` yields the rows of
+    each pass. Changes are added up, as in the paper: u is the client's own copy of x, which its changes move σ' times.
+
+    The intercept, the last coordinate, is the multiplier of Σ_i w_i Σ_j c_j s_j = 0.
+    """
+    n, d = len(rows), rows[0][0].shape[1]
+    slopes = [np.zeros(len(b)) for _, b, _ in rows]
+    x, theta, models = np.zeros(d), 0.0, []
+    for k in range(1, K + 1):
+        total = sum(w[i] * (rows[i][2] @ slopes[i]) for i in range(n))
+        change = np.zeros(d)
+        for i, (A, b, c) in enumerate(rows):
+            u, order = x.copy(), orders(k, i)
+            if intercept:
+                u[-1] = theta - total / lam
+            for _ in range(passes):
+                for j in next(order):
+                    curvature = sigma * w[i] * c[j] * (A[j] @ A[j]) / lam
+                    if loss == "hinge":  # in the papers' α = -b s, from 0 to 1
+                        alpha = -b[j] * slopes[i][j]
+                        best = -b[j] * min(max(alpha + (1 - b[j] * (A[j] @ u)) / curvature, 0.0), 1.0)
+                    else:
+                        best = min(max(slopes[i][j] + (A[j] @ u - b[j]) / curvature, -1.0), 1.0)
+                    step = -w[i] * c[j] * (best - slopes[i][j]) * A[j] / lam
+                    slopes[i][j] = best
+                    u += sigma * step
+                    change += step
+        x = x + change
+        if intercept:
+            theta -= sum(w[i] * (rows[i][2] @ slopes[i]) for i in range(n)) / lam
+            x[-1] = theta
+        models.append(x.copy())
+    return models
+
+
 def admm(prox, w, x0, K, rho, alpha):
     """prox[i](v, weight) is argmin_x f_i(x) + ‖x - v‖²/(2 weight). Boyd et al. (7.6)-(7.8), relaxed by (3.19)."""
     n = len(prox)

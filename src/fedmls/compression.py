@@ -15,7 +15,8 @@ For FedMLS and FedMLS-E this is a heuristic: their guarantees assume exact uploa
 import math
 import sys
 from collections import namedtuple
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,13 +41,10 @@ class Compressed:
     level: float = 0.1
 
     def __post_init__(self) -> None:
-        one_of("method", self.method, METHODS)
-        if self.method == "quantise":
-            if self.level not in range(2, 17):
-                raise ValueError(f"level is {self.level!r}; quantise takes whole bits from 2 to 16 for each entry")
-        elif not isinstance(self.level, int | float) or not 0 < self.level <= 1:
-            raise ValueError(f"level is {self.level!r}; {self.method} takes the share of entries kept, in (0, 1]")
+        check_compression(self.method, self.level, METHODS)
         inner = self.algorithm
+        if inner.traits.packed is not None or inner.traits.packed_down is not None:
+            raise ValueError(f"{inner.name} compresses what it sends by itself; leave out Compressed")
         if inner.traits.aggregate != "mean":
             raise ValueError(f"{inner.name} needs every client's upload as it is; it cannot be compressed here")
         if getattr(inner, "participants", None) is not None:
@@ -54,7 +52,7 @@ class Compressed:
 
     @property
     def traits(self) -> Traits:
-        return self.algorithm.traits._replace(packed=self._bytes)
+        return self.algorithm.traits._replace(packed=partial(packed_bytes, self.method, self.level))
 
     @property
     def rounds_per_exchange(self) -> int:
@@ -103,18 +101,42 @@ class Compressed:
         count = len(self._compressed())
         return type(state).inner(*state[:-count]), list(state[-count:])
 
-    def _bytes(self, d: int) -> int:
-        """Of one compressed vector of d numbers."""
-        if self.method == "quantise":
-            return 8 + math.ceil(d * int(self.level) / 8)
-        return kept_entries(self.level, d) * (12 if self.method == "top_k" else 8)
-
 
 @lru_cache(maxsize=64)
 def _joined(inner: Any, names: tuple[str, ...]) -> Any:
     """The inner state's NamedTuple with one more field for each kept vector: states stay flat."""
     fields = [*inner._fields, *(f"kept_{name}" for name in names)]
     return type(inner.__name__, (namedtuple(inner.__name__, fields),), {"inner": inner})
+
+
+def check_compression(method: str, level: float, methods: Sequence[str]) -> None:
+    """Check the method, which must be one of these, and its level."""
+    one_of("method", method, methods)
+    if method == "quantise":
+        if level not in range(2, 17):
+            raise ValueError(f"level is {level!r}; quantise takes whole bits from 2 to 16 for each entry")
+    elif not isinstance(level, int | float) or not 0 < level <= 1:
+        raise ValueError(f"level is {level!r}; {method} takes the share of entries kept, in (0, 1]")
+
+
+def packed_bytes(method: str, level: float, d: int, clients: int) -> int:
+    """Return the bytes of one compressed vector of d numbers, however many clients send one."""
+    if method == "quantise":
+        return 8 + math.ceil(d * int(level) / 8)
+    return kept_entries(level, d) * (12 if method == "top_k" else 8)
+
+
+def variance(method: str, level: float, d: int) -> float:
+    """Return ω with E‖C(v) - v‖² <= ω ‖v‖² for the unbiased C of d numbers: "random_k" times d/k, or "quantise"."""
+    if method == "random_k":
+        return d / kept_entries(level, d) - 1
+    steps = _steps(level)
+    return min(d / steps**2, d**0.5 / steps)
+
+
+def _steps(bits: float) -> int:
+    """Return how many values "quantise" has above 0, with one of the bits for the sign."""
+    return int(2 ** (int(bits) - 1) - 1)
 
 
 def kept_entries(level: float, d: int) -> int:
@@ -124,7 +146,7 @@ def kept_entries(level: float, d: int) -> int:
 def compress(v: Array, method: str, level: float, seed: Any, k: int, ids: Any, call: int) -> Array:
     """C(v) row by row, with the random numbers of each client."""
     if method == "quantise":
-        return np.asarray(_quantise(v, 2 ** (int(level) - 1) - 1, seed, k, ids, call))
+        return np.asarray(_quantise(v, _steps(level), seed, k, ids, call))
     count = kept_entries(level, v.shape[1])
     if method == "random_k":
         return np.asarray(_random_k(v, count, seed, k, ids, call))

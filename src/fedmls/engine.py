@@ -34,11 +34,17 @@ def check_participants(algorithm: Algorithm, problem: Any) -> None:
 
 
 def drawn(algorithm: Algorithm, n: int, random: "ServerRandom", k: int) -> Any:
-    """The clients of round k, in order; None for all."""
+    """Return the clients that are asked in round k, sorted; None for all."""
     some = participants(algorithm)
     if some is None:
         return None
-    return np.sort(random.at(k, purpose=1).choice(n, some, replace=False))
+    rounds = [k - 1, k] if algorithm.traits.follow_up and k > 1 else [k]
+    return np.unique([draw_participants(n, some, random, j) for j in rounds])
+
+
+def draw_participants(n: int, some: int, random: "ServerRandom", k: int) -> Any:
+    """Return the clients that take part in round k, in random order."""
+    return random.at(k, purpose=1).choice(n, some, replace=False)
 
 
 def message_types(algorithm: Algorithm) -> tuple[Any, Any]:

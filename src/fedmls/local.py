@@ -12,6 +12,7 @@ import numpy as np
 
 from fedmls import curvature, descent
 from fedmls.cut_rows import part_cuts
+from fedmls.engine import ServerRandom, draw_participants
 from fedmls.prox import no_l1, prox
 from fedmls.prox_rows import ascend_rows
 from fedmls.threads import one_thread
@@ -69,7 +70,7 @@ class BaseLocal(ABC):
 
     @abstractmethod
     def ascend(
-        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1, ridge: bool = True
     ) -> tuple[Array, Array]: ...
 
     @abstractmethod
@@ -112,6 +113,16 @@ class BaseLocal(ABC):
         lengths = np.where(each >= 1, FOREVER, np.where(each <= 0, 0, lengths))
         self.tosses += 1
         return self._out(np.minimum(lengths, FOREVER).astype(np.int64)[:, None])
+
+    def place(self, participants: int | None) -> Any:
+        order = draw_participants(self.n, participants or self.n, ServerRandom(int(self.seed)), self.k)
+        places = np.full(self.n, -1)
+        places[order] = np.arange(len(order))
+        return self.own(places.tolist())
+
+    @property
+    def ridge(self) -> Array:
+        return np.zeros(self.dimension)
 
     def certify(self) -> None:
         raise ValueError("only rows can be certified")
@@ -194,6 +205,10 @@ class RowsLocal(BaseLocal):
     def _batches(self) -> Any:
         return self.sizes[self.blocks]
 
+    @property
+    def ridge(self) -> Array:
+        return np.where(np.arange(self.dimension) < self.problem.penalised, self.problem.l2, 0.0)
+
     def certify(self) -> None:
         """Keep one averaged slope per row from now on."""
         self.slopes, self.round_slopes = np.zeros(len(self.problem.y)), np.zeros(len(self.problem.y))
@@ -262,16 +277,16 @@ class RowsLocal(BaseLocal):
         return np.asarray(self._out(found.x))
 
     def ascend(
-        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1, ridge: bool = True
     ) -> tuple[Array, Array]:
         no_l1(self.problem)
         lanes = weight.shape[-1]
         if self.slopes.ndim < 2:
             self.slopes = np.zeros((lanes, len(self.problem.y)))
-        begin = range(lanes) if start < 0 else [start] * lanes
+        begin, l2 = range(lanes) if start < 0 else [start] * lanes, self.problem.l2 if ridge else 0.0
         counts = np.maximum(steps, passes * -(-self.problem.rows_per_client // self.sizes)[self.blocks])
         vs, ps = (np.split(vectors, lanes, axis=-1) for vectors in (v, p))
-        ends = [self._ascend(vs[j], weight[..., j], ps[j], self.slopes[begin[j]], counts) for j in range(lanes)]
+        ends = [self._ascend(vs[j], weight[..., j], ps[j], self.slopes[begin[j]], counts, l2) for j in range(lanes)]
         self.slopes = np.array([end[2] for end in ends])
         self.calls += 1
         self.steps += lanes * counts
@@ -280,7 +295,9 @@ class RowsLocal(BaseLocal):
         x, p = (np.concatenate([end[i] for end in ends], axis=-1) for i in (0, 1))
         return self._out(x), self._out(p)
 
-    def _ascend(self, v: Array, weight: Array, p: Array, slopes: Array, counts: Any) -> tuple[Array, Array, Array]:
+    def _ascend(
+        self, v: Array, weight: Array, p: Array, slopes: Array, counts: Any, l2: float
+    ) -> tuple[Array, Array, Array]:
         """One lane: x, p and the slopes."""
         problem = self.problem
         x, p, slopes = ascend_rows(
@@ -291,7 +308,7 @@ class RowsLocal(BaseLocal):
             problem.row_squares,
             self._rows(v),
             self._each(weight),
-            problem.l2,
+            l2,
             problem.penalised,
             self._rows(p),
             slopes,
@@ -416,7 +433,7 @@ class OracleLocal(BaseLocal):
         )
 
     def ascend(
-        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1, ridge: bool = True
     ) -> tuple[Array, Array]:
         raise ValueError(
             "a problem made of functions has no rows to keep slopes of: "

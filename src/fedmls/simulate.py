@@ -20,6 +20,7 @@ from fedmls.engine import (
     check_algorithm,
     check_participants,
     drawn,
+    participants,
     start_point,
     weighted_mean,
 )
@@ -281,18 +282,18 @@ class Simulation:
     def _count(self, k: int, clients: int, before: Counters, down: Any, up: Any) -> Counters:
         """What has been spent after the clients' part of round k."""
         traits = self.algorithm.traits
-        sent, received = arrays(up, traits.on_demand + traits.numbers), arrays(down)
-        numbers = sum(field.shape[-1] for field in arrays(up, traits.on_demand)) - sum(v.shape[-1] for v in sent)
-        packed = traits.packed or (lambda d: 8 * d)
+        sent, received = arrays(up, traits.on_demand + traits.numbers), arrays(down, traits.numbers)
+        senders = participants(self.algorithm) or clients  # the others only hear what came of the last round
+        numbers_up, numbers_down = _numbers(arrays(up, traits.on_demand), sent), _numbers(arrays(down), received)
         return Counters(
             k,
             self.at.counters.exchanges + 1,
             int(self.local.steps.max()),
             self.local.subgradients,
-            before.vectors_up + clients * self._vectors(sent),
-            before.vectors_down + clients * self._vectors(arrays(down, traits.numbers)),
-            before.bytes_up + clients * (8 * numbers + sum(packed(field.shape[-1]) for field in sent)),
-            before.bytes_down + clients * sum(field.nbytes for field in received),
+            before.vectors_up + senders * self._vectors(sent),
+            before.vectors_down + clients * self._vectors(received),
+            before.bytes_up + _bytes(sent, senders, traits.packed) + 8 * clients * numbers_up,
+            before.bytes_down + _bytes(received, clients, traits.packed_down) + 8 * clients * numbers_down,
         )
 
     def _vectors(self, fields: list[Array]) -> int:
@@ -355,6 +356,18 @@ class Simulation:
             self.x, _ = self.recorder.answer(self.at.server)
             self.recorder.resume(self.rows)
             self.reached = self._reached(self.rows)
+
+
+def _bytes(vectors: list[Array], clients: int, packed: Callable[[int, int], float] | None) -> int:
+    """Return the bytes of so many clients' vectors, each of d numbers taking packed(d, clients), or 8 d."""
+    sizes = [vector.shape[-1] for vector in vectors]
+    each: float = sum(8 * d if packed is None else packed(d, clients) for d in sizes)
+    return round(clients * each)
+
+
+def _numbers(fields: list[Array], vectors: list[Array]) -> int:
+    """Return how many numbers the fields hold beside the vectors among them."""
+    return sum(int(field.shape[-1]) for field in fields) - sum(int(vector.shape[-1]) for vector in vectors)
 
 
 def about_run(algorithm: Algorithm, seed: int, batch: float, optimum: float | None, **more: Any) -> dict[str, Any]:

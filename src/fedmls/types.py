@@ -42,6 +42,10 @@ class Local(Protocol):
     def weight(self) -> Array:
         """The client's weight w_i, shaped to multiply its vectors."""
 
+    @property
+    def ridge(self) -> Array:
+        """The l2 term's weight on each coordinate, d numbers: 0 for the intercept, and where there is no such term."""
+
     def descend(
         self,
         u: Array,
@@ -69,7 +73,7 @@ class Local(Protocol):
         """
 
     def ascend(
-        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1, ridge: bool = True
     ) -> tuple[Array, Array]:
         """Towards the same proximal step, by dual coordinate ascent on ``steps`` mini-batches, or on as many as make so
         many passes over the client's rows if those are more.
@@ -80,7 +84,8 @@ class Local(Protocol):
 
         Several lanes may run side by side, each with slopes of its own and the same mini-batches: v and p then hold
         their vectors one after the other, ``weight`` one number for each. From lane ``start``, if that is not
-        negative, all take over the slopes first. A certificate is made of the first lane's.
+        negative, all take over the slopes first. A certificate is made of the first lane's. Without ``ridge`` the
+        proximal step is that of the losses alone, and leaves out the l2 term.
         """
 
     def subgradient(self, x: Array, where: Any = True) -> Array:
@@ -122,6 +127,10 @@ class Local(Protocol):
     def run_length(self, q: "float | Sequence[float]") -> Any:
         """Successes of a coin with probability q before its first failure, drawn by the client."""
 
+    def place(self, participants: int | None) -> Any:
+        """The client's place among those drawn for this round, in the order in which they were drawn: from 0 on, and -1
+        for a client that was not drawn. All clients compute it from the shared seed."""
+
 
 class Traits(NamedTuple):
     """What an engine must know about an algorithm before it runs it.
@@ -130,7 +139,9 @@ class Traits(NamedTuple):
     on_demand: fields of Up that are sent only when the model is asked for.
     certifies: its local averages make a certificate (see :mod:`fedmls.certificate`).
     numbers: fields of Up and Down that hold a few numbers, or none, and no vectors: they are never compressed.
-    packed: bytes of one uploaded vector of d numbers, where it is not 8 d (see :mod:`fedmls.compression`).
+    packed: bytes of one uploaded vector of d numbers, given d and how many clients upload one, in their mean, where it
+    is not 8 d (see :mod:`fedmls.compression`).  packed_down: the same of one that is sent down.
+    follow_up: with ``participants``, those of a round get the next one's Down too, to learn what came of theirs.
     proves: its server knows a lower bound on f*, ``lower_bound(server, radius, x0)``, and f at its model,
     ``objective(server)`` (NaN where it is not known): nobody has to be asked for either.
     reads_all_rows: whatever the batch.
@@ -140,7 +151,9 @@ class Traits(NamedTuple):
     on_demand: tuple[str, ...] = ()
     certifies: bool = False
     numbers: tuple[str, ...] = ()
-    packed: Callable[[int], int] | None = None
+    packed: Callable[[int, int], float] | None = None
+    packed_down: Callable[[int, int], float] | None = None
+    follow_up: bool = False
     proves: bool = False
     reads_all_rows: bool = False
 

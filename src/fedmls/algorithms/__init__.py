@@ -5,18 +5,24 @@ from typing import Any
 
 from fedmls.algorithms.admm import ADMM
 from fedmls.algorithms.bundle import Bundle
+from fedmls.algorithms.cocoa import CoCoA
 from fedmls.algorithms.dcs import DCS
 from fedmls.algorithms.fedavg import FedAvg
+from fedmls.algorithms.fedcomloc import FedComLoc
+from fedmls.algorithms.feddyn import FedDyn
 from fedmls.algorithms.fedmls import FedMLS
 from fedmls.algorithms.fedmlsb import FedMLSB
 from fedmls.algorithms.fedmlsd import FedMLSD
 from fedmls.algorithms.fedmlse import FedMLSE
 from fedmls.algorithms.fedmlsp import FedMLSP
 from fedmls.algorithms.fedprox import FedProx
+from fedmls.algorithms.fedsplit import FedSplit
 from fedmls.algorithms.gradskip import GradSkip
+from fedmls.algorithms.locodl import LoCoDL
 from fedmls.algorithms.scaffnew import Scaffnew
 from fedmls.algorithms.scaffold import Scaffold
 from fedmls.algorithms.subgradient import Subgradient
+from fedmls.algorithms.tamuna import Tamuna
 from fedmls.checks import unknown
 from fedmls.compression import Compressed
 from fedmls.schedules import Power
@@ -27,18 +33,24 @@ __all__ = [
     "ALGORITHMS",
     "DCS",
     "Bundle",
+    "CoCoA",
     "Compressed",
     "FedAvg",
+    "FedComLoc",
+    "FedDyn",
     "FedMLS",
     "FedMLSB",
     "FedMLSD",
     "FedMLSE",
     "FedMLSP",
     "FedProx",
+    "FedSplit",
     "GradSkip",
+    "LoCoDL",
     "Scaffnew",
     "Scaffold",
     "Subgradient",
+    "Tamuna",
     "describe",
     "from_dict",
     "make",
@@ -47,8 +59,8 @@ __all__ = [
 
 _IN_ORDER = (
     *(FedMLSB, FedMLS, FedMLSE, FedMLSP, FedMLSD),
-    *(FedAvg, Scaffold, Scaffnew, GradSkip, FedProx),
-    *(Subgradient, DCS, ADMM, Bundle),
+    *(FedAvg, Scaffold, Scaffnew, GradSkip, Tamuna, LoCoDL, FedComLoc, FedProx, FedDyn, FedSplit),
+    *(Subgradient, DCS, ADMM, CoCoA, Bundle),
 )
 ALGORITHMS: dict[str, type[Any]] = {cls.name: cls for cls in _IN_ORDER}
 

@@ -8,6 +8,12 @@ consensus ADMM (Boyd et al. 2011, section 7.1; Eckstein, Bertsekas 1992), writte
     x^i ≈ argmin_x f_i(x) + <Y^i, x> + ‖x - z‖²/(2μ);   x̂^i = α x^i + (1 - α) z;
     z ← Σ w_i x̂^i;   Y^i ← Y^i + (x̂^i - z)/μ.
 
+With approximate local steps that is well known in federated learning, and FedMLS-D descends from it: FedSplit (Pathak,
+Wainwright, NeurIPS 2020) is α = 2; FedDyn (Acar et al., ICLR 2021) and FedPD (Zhang, Hong, Dhople, Yin, Liu, IEEE
+Trans. Signal Process. 2021) take z with the new Y^i; FedDR (Tran-Dinh, Pham, Phan, Nguyen, NeurIPS 2021) is α < 2 with
+clients drawn at random; FedADMM (Zhou, Li, arXiv 2022) is α = 1 with gradient steps. What is ours is how the argmin is
+approached and how μ is chosen.
+
 The argmin is approached by T_k mini-batches of dual coordinate ascent (Shalev-Shwartz, Zhang 2013) from the slopes that
 the rows had at the end of the last round. So the noise of mini-batches dies out by itself, where subgradient steps have
 to outnumber it: that, more than the number of rounds, is what keeps FedMLS, Scaffold and the like from 1e-3.

@@ -16,16 +16,22 @@ from fedmls.algorithms import (
     ALGORITHMS,
     DCS,
     Bundle,
+    CoCoA,
     FedAvg,
+    FedComLoc,
+    FedDyn,
     FedMLS,
     FedMLSD,
     FedMLSE,
     FedMLSP,
     FedProx,
+    FedSplit,
     GradSkip,
+    LoCoDL,
     Scaffnew,
     Scaffold,
     Subgradient,
+    Tamuna,
 )
 from fedmls.checks import unknown
 from fedmls.problem import Problem
@@ -42,9 +48,15 @@ BY_NAME: dict[str, Callable[[float, float, int], Algorithm]] = {
     "scaffold": lambda step, far, n: Scaffold(eta0=0.5 * step),
     "scaffnew": lambda step, far, n: Scaffnew(eta0=0.5 * step),
     "gradskip": lambda step, far, n: GradSkip(eta0=0.3 * step, q=0.9),
+    "tamuna": lambda step, far, n: Tamuna(eta0=0.3 * step, s=max(2, n // 2)),
+    "locodl": lambda step, far, n: LoCoDL(eta0=0.3 * step),
+    "fedcomloc": lambda step, far, n: FedComLoc(eta0=0.3 * step, method="quantise", level=12),
+    "feddyn": lambda step, far, n: FedDyn(alpha=1 / step),
+    "fedsplit": lambda step, far, n: FedSplit(s=step),
     "subgradient": lambda step, far, n: Subgradient(eta0=step),
     "dcs": lambda step, far, n: DCS(eta=1 / (0.3 * step), output="last"),
     "admm": lambda step, far, n: ADMM(rho=1 / (2 * step)),
+    "cocoa": lambda step, far, n: CoCoA(passes=5),
     "bundle": lambda step, far, n: Bundle(radius=1000 * far),  # a generous box costs few rounds
 }
 
@@ -56,10 +68,12 @@ def check_solver(solver: Any) -> None:
 
 
 def works_on_slopes(solver: Any) -> bool:
-    """Whether it moves the slopes of rows, FedMLS-D and ADMM do, and so can have an l1 term only as rows."""
+    """Whether it moves the slopes of rows, FedMLS-D, ADMM and CoCoA do, and so can have an l1 term only as rows."""
     while hasattr(solver, "algorithm"):
         solver = solver.algorithm
-    return solver in ("auto", FedMLSD.name, ADMM.name) or isinstance(solver, FedMLSD | ADMM)
+    if isinstance(solver, FedSplit):
+        return solver.exact
+    return solver in ("auto", FedMLSD.name, ADMM.name, CoCoA.name) or isinstance(solver, FedMLSD | ADMM | CoCoA)
 
 
 def make_solver(solver: Any, problem: Problem, x0: Array, lam0: float | None = None) -> Algorithm:

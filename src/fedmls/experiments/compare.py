@@ -106,8 +106,7 @@ def measure(
     candidates = [
         Candidate(key, algorithm, len(window) > 1 and i in (0, len(window) - 1))
         for key in methods
-        if problem.dimension <= (METHODS[key].dimension or problem.dimension)
-        and problem.n <= (METHODS[key].clients or problem.n)
+        if METHODS[key].runs_on(problem)
         for window in METHODS[key].grid(own, settings.grid)
         for i, algorithm in enumerate(window)
     ]

@@ -11,7 +11,7 @@ from fedmls.compression import Compressed
 from fedmls.schedules import Power
 from fedmls.types import Algorithm
 
-LETTERS = {"lam0": "λ₀", "lam": "λ", "eta0": "η₀", "eta": "η", "eta_g": "η_g", "T0": "T₀", "rho": "ρ"}
+LETTERS = {"lam0": "λ₀", "lam": "λ", "eta0": "η₀", "eta": "η", "eta_g": "η_g", "T0": "T₀", "rho": "ρ", "alpha": "α"}
 OPTIONS = ("intercept", "l2", "l1", "reduction", "weights")  # as in fedmls.Problem
 TOP = (  # the keys of a file
     *("title", "out", "data", "partition", "loss", "loss_parameter", *OPTIONS, "algorithms", "variants", "rounds"),

@@ -13,15 +13,21 @@ from fedmls.algorithms import (
     ADMM,
     DCS,
     Bundle,
+    CoCoA,
     FedAvg,
+    FedComLoc,
+    FedDyn,
     FedMLS,
     FedMLSD,
     FedMLSE,
     FedProx,
+    FedSplit,
     GradSkip,
+    LoCoDL,
     Scaffnew,
     Scaffold,
     Subgradient,
+    Tamuna,
 )
 from fedmls.problem import Problem
 from fedmls.schedules import Power
@@ -89,7 +95,7 @@ class Method(NamedTuple):
     NAME with nothing to tune.
     more: what it needs beyond averages of vectors and mini-batches; such methods read all rows and are listed apart.
     rounds, dimension, clients: no run is longer, none is made in more coordinates or with more clients: its rounds get
-    ever more expensive.
+    ever more expensive.  needs_l2: it runs only on problems with an l2 term.
     """
 
     title: str
@@ -100,6 +106,14 @@ class Method(NamedTuple):
     rounds: int | None = None
     dimension: int | None = None
     clients: int | None = None
+    needs_l2: bool = False
+
+    def runs_on(self, problem: Problem) -> bool:
+        return (
+            problem.dimension <= (self.dimension or problem.dimension)
+            and problem.n <= (self.clients or problem.n)
+            and (problem.l2 > 0 or not self.needs_l2)
+        )
 
 
 # Of the two models the better one almost always, and no exchange is needed to find out.
@@ -115,8 +129,24 @@ def _eta0(make: Callable[..., Algorithm], low: float, high: float, **options: An
     return along(lambda s, c: make(eta0=neat(c * s.step), **options), low, high)
 
 
-def _fedprox(low: float, high: float, T: float) -> Grid:
-    return along(lambda s, c: FedProx(eta0=neat(c * s.step), rho=neat(10 * s.step), T=T), low, high)
+def _fedprox(low: float, high: float, T: float, rho: float) -> Grid:
+    return along(lambda s, c: FedProx(eta0=neat(c * s.step), rho=neat(rho * s.step), T=T), low, high)
+
+
+def _tamuna(low: float, high: float, share: float, exponent: float, p: float | None = None) -> Grid:
+    return along(lambda s, c: Tamuna(eta=Power(neat(c * s.step), exponent), p=p, s=max(2, int(share * s.n))), low, high)
+
+
+def _feddyn(low: float, high: float, T: Power | None) -> Grid:
+    return along(lambda s, c: FedDyn(alpha=neat(1 / (c * s.step)), T=T), low, high)
+
+
+def _fedsplit(low: float, high: float, T: Power | None) -> Grid:
+    return along(lambda s, c: FedSplit(s=neat(c * s.step), T=T), low, high)
+
+
+def _cocoa(passes: int) -> Grid:
+    return along(lambda s, c: CoCoA(sigma=neat(c), passes=passes), 0.1, 1.2)
 
 
 def _dcs(low: float, high: float, T: Power | None) -> Grid:
@@ -159,8 +189,8 @@ METHODS: dict[str, Method] = {
     ),
     "fedprox": Method(
         "FedProx",
-        "as FedAvg, with ρ = 10 D0/Ḡ",
-        shared(_fedprox(0.01, 3, 10), _fedprox(0.005, 2, 30)),
+        "η_k = c D0/(Ḡ√k); ρ = D0/Ḡ with T = 30, or ρ = 10 or 100 D0/Ḡ with T = 10",
+        shared(_fedprox(0.005, 2, 30, 1), _fedprox(0.02, 6, 10, 10), _fedprox(0.01, 3, 10, 100)),
     ),
     "scaffold": Method(
         "Scaffold",
@@ -184,6 +214,33 @@ METHODS: dict[str, Method] = {
         "GradSkip",
         "c D0/(Ḡ√t), p_t = 1/√t; q = 0.9 or 0.99 (a client that rests takes one subgradient over all rows)",
         shared(_eta0(GradSkip, 0.03, 3, q=0.9), _eta0(GradSkip, 0.03, 3, q=0.99)),
+    ),
+    "tamuna": Method(
+        "TAMUNA",
+        "as Scaffnew; s = 0.9 n with p_t = 1/√t, s = n/2 with p = 0.1",
+        shared(_tamuna(0.02, 20, 0.9, -0.5), _tamuna(0.1, 60, 0.9, -0.75), _tamuna(0.03, 3, 0.5, -0.5, 0.1)),
+    ),
+    "locodl": Method(
+        "LoCoDL",
+        "c D0/(Ḡ√t), p_t = 1/√t; half of the entries, or 8 bits for each",
+        shared(_eta0(LoCoDL, 0.03, 10, level=0.5), _eta0(LoCoDL, 0.03, 10, method="quantise", level=8)),
+    ),
+    "fedcomloc": Method(
+        "FedComLoc",
+        "c D0/(Ḡ√t), p_t = 1/√t; half of the entries, or 12 bits for each",
+        shared(_eta0(FedComLoc, 0.03, 10, level=0.5), _eta0(FedComLoc, 0.03, 10, method="quantise", level=12)),
+    ),
+    "feddyn": Method(
+        "FedDyn", "1/α = c D0/Ḡ; T_k = k or 10√k", shared(_feddyn(0.005, 5, None), _feddyn(0.02, 5, ROOT))
+    ),
+    "fedsplit": Method(
+        "FedSplit", "s = c D0/Ḡ; T_k = k or 10√k", shared(_fedsplit(0.005, 5, None), _fedsplit(0.02, 5, ROOT))
+    ),
+    "cocoa": Method(
+        "CoCoA+",
+        "σ' = c n; 1, 5 or 20 passes over a client's rows",
+        shared(_cocoa(1), _cocoa(5), _cocoa(20)),
+        needs_l2=True,
     ),
     "dcs": Method("DCS", "1/η = c D0/Ḡ; T_k = k or 10√k", shared(_dcs(0.02, 5, None), _dcs(0.02, 5, ROOT))),
     "subgradient": Method("Subgradient", "η_k = c D0/(Ḡ√k)", _eta0(Subgradient, 0.2, 10), more="all rows"),

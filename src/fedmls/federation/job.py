@@ -130,11 +130,13 @@ class Job:
         positive("max_norm", self.max_norm)
         one_of("on_missing", self.on_missing, ON_MISSING)
         one_of("on_bad", self.on_bad, ON_BAD)
-        if "without" in (self.on_missing, self.on_bad) and participants(self.algorithm) is None:
+        if "without" in (self.on_missing, self.on_bad) and (
+            participants(self.algorithm) is None or self.algorithm.traits.follow_up
+        ):
             key = "on_missing" if self.on_missing == "without" else "on_bad"
             raise ValueError(
                 f"{key} is 'without', but {self.algorithm.name} as it is set needs every client in every round; "
-                "take fedmlsp, or fedavg or scaffold with participants, or another " + key
+                "take fedmlsp, or fedavg, scaffold or feddyn with participants, or another " + key
             )
 
     def get_loss(self) -> Loss:

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedmls.checkpoint import whole_file
 from fedmls.checks import is_sparse
-from fedmls.engine import participants
+from fedmls.engine import ServerRandom, drawn
 from fedmls.federation import replies, secure, work
 from fedmls.federation.data import (
     NodeConfig,
@@ -197,7 +197,8 @@ class Node:
         if rounds:
             self._check_uploads(begin, job, done, rounds)
             clients = [client for client, _ in among]
-            size = participants(job.algorithm) or begin["n"]
+            some = drawn(job.algorithm, begin["n"], ServerRandom(job.seed), rounds[0]["k"])
+            size = begin["n"] if some is None else len(some)
             if sorted({*clients} & {*everyone}) != sorted(clients) or len(clients) != size:
                 raise Refused(f"it is asked for a sum over clients {clients}, not over {size} of {begin['n']}")
             if [begin["client"], asked.body["after"]] not in among:

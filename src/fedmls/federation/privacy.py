@@ -37,6 +37,8 @@ REFERENCES: dict[str, dict[str, str | None]] = {
     "scaffnew": {"x_hat": "x"},
     "gradskip": {"shifted": "x"},
     "fedprox": {"u": "x"},
+    "feddyn": {"u": "x"},
+    "fedsplit": {"z": "x"},
     "subgradient": {"u": "x"},
     "dcs": {"x_tilde": "x_tilde", "average": "x_tilde"},
 }

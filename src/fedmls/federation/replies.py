@@ -76,7 +76,7 @@ class Masked(NamedTuple):
 
 def upload_shapes(algorithm: Algorithm, dimension: int, n: int, cut: bool, max_norm: float) -> Shapes:
     """The shapes, found by a round of a client that has one row of ones."""
-    ones = Problem(np.ones((1, dimension)), np.ones(1), loss="absolute", intercept=False)
+    ones = Problem(np.ones((1, dimension)), np.ones(1), loss="absolute", intercept=False, l2=1.0)
     server, client = algorithm.init(np.zeros(dimension), n)
     _, down = algorithm.broadcast(1, server, np.random.default_rng(0))
     local = ones.local_as(0, n, 1 / n)
