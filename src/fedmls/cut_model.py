@@ -92,11 +92,12 @@ class Step(NamedTuple):
 
 
 def proximal_point(
-    cuts: Cuts, center: Array, heights: Array, ridge: Array, metric: Array, t: float, like: Step | None = None
+    cuts: Cuts, center: Array, heights: Array, ridge: Array, metric: Array, t: float, length: float = 0.0
 ) -> Step | None:
     """argmin over x of the model plus (x - center)·metric (x - center)/(2t); None if no solver finds it.
 
-    heights: of each part at the center.  metric: a matrix, or the diagonal of one.  like: a step of about this length.
+    heights: of each part at the center.  metric: a matrix, or the diagonal of one.  length: of the step, about, where it is
+    known.
     """
     G = cuts.g + ridge * center * (cuts.part == 0)[:, None]  # the slope of the l2 term at the center goes with part 0
     G[cuts.part == ALL] += ridge * center
@@ -113,12 +114,17 @@ def proximal_point(
         scaled = solve_triangular(root, G.T, lower=True, check_finite=False).T
     at_center = np.where(cuts.part == ALL, heights.sum(), heights[np.maximum(cuts.part, 0)])
     below = np.maximum(at_center - cuts.at(center), 0.0)
-    weights = mixture(scaled, below, cuts.part, len(heights), like.length if like else 0.0)
+    weights = mixture(scaled, below, cuts.part, len(heights), length)
     if weights is None:
         return None
     y = -(scaled.T @ weights)
     move = y / root if metric.ndim == 1 else solve_triangular(root, y, lower=True, trans="T", check_finite=False)
     return Step(center + move, weights, float(np.linalg.norm(y)))
+
+
+def length_for(gap: float) -> float:
+    """How long a step is, about, by which the model falls by the gap; 0 where that says nothing."""
+    return float(np.sqrt(2 * gap)) if 0 < gap < np.inf else 0.0
 
 
 def mixture(G: Array, below: Array, part: Any, parts: int, length: float = 0.0) -> Array | None:
@@ -178,7 +184,7 @@ def _solved(G: Array, below: Array, owner: Array) -> tuple[Array, Array | None]:
     curvature = np.diag(np.concatenate([np.ones(size), np.zeros(owner.shape[1])]))
     cost = np.concatenate([np.zeros(size), np.ones(owner.shape[1])])
     A, none, sense = np.ascontiguousarray(np.hstack([G, owner])), np.full(J, -1e30), np.zeros(J, np.int32)
-    for proximal in (1e-6, 1e-4, 1e-2):
+    for proximal in (-1e-6, 1e-3, 1e-2):  # negative: only where the curvature is zero
         x, _, flag, about = daqp.solve(
             curvature, cost, A, below, none, sense, eps_prox=proximal, primal_tol=1e-9, iter_limit=10_000
         )
@@ -210,15 +216,23 @@ class Bound(NamedTuple):
 
 
 def lower_bound(
-    cuts: Cuts, parts: int, terms: Terms, center: Array, spread: float, radius: float = np.inf, x0: Array | None = None
+    cuts: Cuts,
+    parts: int,
+    terms: Terms,
+    center: Array,
+    spread: float,
+    gap: float = np.inf,
+    radius: float = np.inf,
+    x0: Array | None = None,
 ) -> Bound:
     """The best bound that the cuts give on f: over all x, or over the ball ‖x - x0‖ <= radius.
 
-    center: about where the minimum is.  spread: the distance between the points that were evaluated.
+    center: about where the minimum is.  spread: the distance between the points that were evaluated.  gap: about how
+    far the bound will be below f at the center.
     """
     floor = Bound(parts * terms.floor, np.zeros(len(cuts.e)))
     if terms.l2 > 0:
-        weights = _weights_with_l2(cuts, parts, terms, center)
+        weights = _weights_with_l2(cuts, parts, terms, center, gap)
     else:
         weights = _weights_of_program(cuts, parts, terms, radius, x0)
     if weights is None:
@@ -282,7 +296,7 @@ def corrected(cuts: Cuts, terms: Terms, weights: Array) -> Array:
     return better
 
 
-def _weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array) -> Array | None:
+def _weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array, gap: float) -> Array | None:
     """Weights of the minimum of the model; in coordinates without l2 held, softly, at the center."""
     heights = np.array([cuts.at(center)[cuts.part == b].max(initial=-np.inf) for b in range(parts)])
     if not np.isfinite(heights).all():
@@ -290,7 +304,7 @@ def _weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array) -> Arr
     square = np.abs(cuts.g).max(axis=0) ** 2
     hold = 1e-4 * np.maximum(square, 1e-300) / max(float(np.abs(heights).sum()), 1e-300)
     metric = np.where(terms.ridge > 0, 1e-12 * terms.ridge, hold)
-    step = proximal_point(cuts, center, heights, terms.ridge, metric, 1.0)
+    step = proximal_point(cuts, center, heights, terms.ridge, metric, 1.0, length_for(gap))
     return None if step is None else step.weights
 
 

@@ -41,13 +41,13 @@ from fedmls.algorithms import fedmlsd
 from fedmls.algorithms.fedmlsd import FedMLSD
 from fedmls.checks import hyperparameters, whole
 from fedmls.curvature import packed, unpacked
-from fedmls.cut_model import ALL, Cuts, Terms, lower_bound, proximal_point
+from fedmls.cut_model import ALL, Cuts, Terms, length_for, lower_bound, proximal_point
 from fedmls.threads import one_thread
 from fedmls.types import Array, Local, Traits
 
 MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond FedMLS-D helps
 PARTS, MORE_PARTS, FEW = 4, 8, 64  # parts of the rows, up to FEW coordinates and beyond
-MOST = 300  # cuts, and two more for each coordinate up to MANY
+MOST = 300  # cuts, and one more for each coordinate up to MANY
 PATIENCE = 10
 RATIO = 4.0  # between the step lengths of two lanes
 OWN, DUAL = 0.0, -1.0  # in place of a lane's step length: the clients' own minimum; FedMLS-D's model
@@ -198,24 +198,26 @@ class FedMLSB:
         if not np.isfinite(radius) or not len(server.e):
             return server.bound
         cuts, terms = _loss_cuts(server), _terms(server)
-        found = lower_bound(cuts, _parts(terms.dimension), terms, server.center, server.reach, radius, x0)
+        gap, parts = server.f - server.bound, _parts(terms.dimension)
+        found = lower_bound(cuts, parts, terms, server.center, server.reach, gap, radius, x0)
         return max(server.bound, found.value)
 
     def _with_points(self, k: int, server: Server) -> Server:
         """The points of round k, and at which of them the curvature is asked for."""
         terms, cuts = _terms(server), _cuts(server)
         H = unpacked(server.H, terms.dimension)
-        points, lanes, main, step = [], [], None, None
+        points, lanes, main = [], [], None
+        about = length_for(server.f - server.bound)
         for length in RATIO ** (np.arange(self.lanes) - (self.lanes - 1) / 2):
-            step = proximal_point(cuts, server.center, server.heights, terms.ridge, H, server.t * length, step)
+            step = proximal_point(cuts, server.center, server.heights, terms.ridge, H, server.t * length, about)
             if step is None:
                 continue
-            cuts = cuts.marked(step.weights, k)
+            cuts, about = cuts.marked(step.weights, k), step.length
             main = step.weights if main is None or length <= 1 else main
             if not any(np.array_equal(step.x, x) for x in points):
                 points, lanes = [*points, step.x], [*lanes, length]
         if main is not None:
-            cuts = cuts.pruned(MOST + 2 * min(terms.dimension, MANY), main, k)
+            cuts = cuts.pruned(MOST + (terms.dimension if terms.dimension <= MANY else 0), main, k)
         if k == 2 and not np.array_equal(server.own, server.center):
             points, lanes = [server.own, *points], [OWN, *lanes]
         if len(server.z):
@@ -354,7 +356,7 @@ def _without_dual(server: Server) -> Server:
 def _bounded(k: int, server: Server) -> Server:
     """The best lower bound so far, and its cuts marked as used."""
     cuts, terms = _loss_cuts(server), _terms(server)
-    found = lower_bound(cuts, _parts(terms.dimension), terms, server.center, server.reach)
+    found = lower_bound(cuts, _parts(terms.dimension), terms, server.center, server.reach, server.f - server.bound)
     used = server.used.copy()
     used[server.part < _parts(terms.dimension)] = cuts.marked(found.weights, k).used
     return server._replace(bound=max(server.bound, found.value), used=used)
