@@ -227,23 +227,26 @@ def lower_bound(
 ) -> Bound:
     """The best bound that the cuts give on f: over all x, or over the ball ‖x - x0‖ <= radius.
 
+    Cuts of the l1 term, which are those of one more part, help to find the weights; the bound takes the term exactly.
     center: about where the minimum is.  spread: the distance between the points that were evaluated.  gap: about how
     far the bound will be below f at the center.
     """
-    floor = Bound(parts * terms.floor, np.zeros(len(cuts.e)))
+    mine = cuts.part < parts
+    loss = Cuts(*(field[mine] for field in cuts))
     if terms.l2 > 0:
-        weights = _weights_with_l2(cuts, parts, terms, center, gap)
+        found = _weights_with_l2(cuts, parts + (terms.l1 > 0), terms, center, gap)
+        weights = None if found is None else found[mine]
     else:
-        weights = _weights_of_program(cuts, parts, terms, radius, x0)
-    if weights is None:
-        return floor
-    bounds = [floor]
-    for _ in range(4):
-        made = normal(weights, cuts.part, parts)
+        weights = _weights_of_program(loss, parts, terms, radius, x0)
+    bounds = [Bound(parts * terms.floor, np.zeros(len(cuts.e)))]
+    for _ in range(4 if weights is not None else 0):
+        made = normal(weights, loss.part, parts)
         if made is None:
             break
-        bounds.append(Bound(_proved(cuts, terms, made, center, spread, radius, x0), made))
-        weights = corrected(cuts, terms, made)
+        everywhere = np.zeros(len(cuts.e))
+        everywhere[mine] = made
+        bounds.append(Bound(_proved(loss, terms, made, center, spread, radius, x0), everywhere))
+        weights = corrected(loss, terms, made)
     return max(bounds, key=lambda bound: bound.value)
 
 
@@ -279,21 +282,42 @@ def excess(terms: Terms, p: Array) -> Array:
 
 
 def corrected(cuts: Cuts, terms: Terms, weights: Array) -> Array:
-    """The weights changed as little as possible so that the excess of their slope is gone, up to rounding."""
-    some = np.flatnonzero(weights > IDLE)
+    """The weights changed a little so that the excess of their slope is gone, up to rounding.
+
+    First among the cuts that have weight, by as little as possible; if that does not do, by weight that goes from the
+    heaviest cut of a part to any others of it.
+    """
     rest = excess(terms, weights @ cuts.g)
-    where = np.flatnonzero(rest)
-    if not len(where) or len(some) > 2000:
+    free = np.flatnonzero(rest) if terms.l2 > 0 or terms.l1 > 0 else np.arange(terms.dimension)
+    if not rest.any():
         return weights
-    free = np.arange(terms.dimension) if terms.l2 == 0 and terms.l1 == 0 else where
-    scale = np.maximum(np.abs(cuts.g[some][:, free]).max(axis=0), 1e-300)
+    scale = np.maximum(np.abs(cuts.g[:, free]).max(axis=0), 1e-300)
+    G, wanted = cuts.g[:, free] / scale, -rest[free] / scale
+    some = np.flatnonzero(weights > IDLE)
     owned = np.unique(cuts.part[some])
     totals = (cuts.part[some][None, :] == owned[:, None]).astype(float)
-    M = np.vstack([cuts.g[some][:, free].T / scale[:, None], totals]) * weights[some]
-    change = np.linalg.lstsq(M, -np.concatenate([rest[free] / scale, np.zeros(len(owned))]), rcond=1e-12)[0]
+    M = np.vstack([G[some].T, totals]) * weights[some]
+    change = np.linalg.lstsq(M, np.concatenate([wanted, np.zeros(len(owned))]), rcond=1e-12)[0]
     better = weights.copy()
     better[some] = np.maximum(weights[some] * (1 + change), 0.0)
-    return better
+    left = excess(terms, better @ cuts.g)[free] / scale
+    return better if np.abs(left).max() < 1e-3 * np.abs(wanted).max() else _turned(G, cuts.part, weights, wanted)
+
+
+def _turned(G: Array, part: Any, weights: Array, wanted: Array) -> Array:
+    """Weight goes from the heaviest cut of each part to others, such that the slope changes by what is wanted."""
+    from scipy.optimize import nnls
+
+    heaviest = {b: int(np.argmax(np.where(part == b, weights, -1.0))) for b in np.unique(part)}
+    main = np.array([heaviest[b] for b in part])
+    size = float(np.abs(wanted).max())
+    try:
+        moved = size * nnls((G - G[main]).T, wanted / size)[0]
+    except RuntimeError:  # it gave up
+        return weights
+    better = weights + moved
+    np.subtract.at(better, main, moved)
+    return np.asarray(np.maximum(better, 0.0))
 
 
 def _weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array, gap: float) -> Array | None:

@@ -197,7 +197,7 @@ class FedMLSB:
         """What f is nowhere below; in the ball ‖x - x0‖ <= radius, where that is finite."""
         if not np.isfinite(radius) or not len(server.e):
             return server.bound
-        cuts, terms = _loss_cuts(server), _terms(server)
+        cuts, terms = _cuts(server), _terms(server)
         gap, parts = server.f - server.bound, _parts(terms.dimension)
         found = lower_bound(cuts, parts, terms, server.center, server.reach, gap, radius, x0)
         return max(server.bound, found.value)
@@ -254,13 +254,6 @@ def _model_of_dual(server: Server) -> Array:
 
 def _cuts(server: Server) -> Cuts:
     return Cuts(server.g, server.e, server.part, server.used)
-
-
-def _loss_cuts(server: Server) -> Cuts:
-    """Without those of the l1 term, which a bound takes exactly."""
-    cuts = _cuts(server)
-    mine = cuts.part < _parts(len(server.center))
-    return Cuts(*(field[mine] for field in cuts))
 
 
 def _terms(server: Server) -> Terms:
@@ -355,8 +348,7 @@ def _without_dual(server: Server) -> Server:
 
 def _bounded(k: int, server: Server) -> Server:
     """The best lower bound so far, and its cuts marked as used."""
-    cuts, terms = _loss_cuts(server), _terms(server)
-    found = lower_bound(cuts, _parts(terms.dimension), terms, server.center, server.reach, server.f - server.bound)
-    used = server.used.copy()
-    used[server.part < _parts(terms.dimension)] = cuts.marked(found.weights, k).used
-    return server._replace(bound=max(server.bound, found.value), used=used)
+    cuts, terms = _cuts(server), _terms(server)
+    gap, parts = server.f - server.bound, _parts(terms.dimension)
+    found = lower_bound(cuts, parts, terms, server.center, server.reach, gap)
+    return server._replace(bound=max(server.bound, found.value), used=cuts.marked(found.weights, k).used)
