@@ -50,7 +50,8 @@ PARTS, MORE_PARTS, FEW = 4, 8, 64  # parts of the rows, up to FEW coordinates an
 MOST = 300  # cuts, and one more for each coordinate up to MANY
 PATIENCE = 10
 RATIO = 4.0  # between the step lengths of two lanes
-OWN, DUAL = 0.0, -1.0  # in place of a lane's step length: the clients' own minimum; FedMLS-D's model
+OWN, DUAL, PROBE = 0.0, -1.0, -2.0  # in place of a lane's step length: the clients' own minimum; FedMLS-D's model; neither
+SAME = 1e-12
 
 
 class Server(NamedTuple):
@@ -58,7 +59,8 @@ class Server(NamedTuple):
     which of them the curvature was asked for (-1: none). The best point evaluated, the height of each part of f there,
     and f (infinity before round 1). The model after round 1. The cuts g, e, part, used (:class:`fedmls.cut_model.Cuts`).
     The curvature, the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The numbers sent so far:
-    for the curvature, and for all else. How far the points evaluated are from x0 at most. Rounds since FedMLS-D won.
+    for the curvature, and for all else. How far the points evaluated are from x0 at most. f at the center around
+    which probes were sent last. Rounds since FedMLS-D won.
     Then its own server's state.
     """
 
@@ -80,6 +82,7 @@ class Server(NamedTuple):
     bound: float
     sent: Array
     reach: float
+    probed: float
     idle: int
     z: Array
     dual: Array
@@ -147,7 +150,7 @@ class FedMLSB:
             dual, client = dual._replace(z=none, x=none, average=none, mu=none), fedmlsd.Client(*[none] * 5)
         first = Server(
             x0, np.array([OWN]), -1, x0, np.zeros(_parts(d)), np.inf, x0, *cuts, none, none, 1.0, np.zeros(4), -np.inf,
-            np.zeros(2), 0.0, 0, *dual,
+            np.zeros(2), 0.0, np.inf, 0, *dual,
         )  # fmt: skip
         return first, Client(*client)
 
@@ -204,34 +207,75 @@ class FedMLSB:
 
     def _with_points(self, k: int, server: Server) -> Server:
         """The points of round k, and at which of them the curvature is asked for."""
+        d = len(server.center)
+        server, found = self._steps(k, server)
+        points, lanes = [x for x, _ in found], [length for _, length in found]
+        if len(lanes) < min(2, self.lanes) and _unproved(server):
+            points += _probes(server)
+            lanes += [PROBE] * (len(points) - len(lanes))
+            server = server._replace(probed=server.f)
+        if k == 2 and not np.array_equal(server.own, server.center):
+            points, lanes = [server.own, *points], [OWN, *lanes]
+        if len(server.z):
+            points, lanes = [*points, _model_of_dual(server)], [*lanes, DUAL]
+        if not points:
+            points, lanes = [server.center], [1.0]
+        x = np.concatenate(points)
+        sent = server.sent + [0, len(x) * (1 + _parts(d))]
+        asks = bool(sent[0] + len(server.H) <= sent[1])
+        at = 0 if lanes[0] == OWN else (sum(length > 0 for length in lanes) - 1) // 2
+        sent = sent + [asks * len(server.H), 0]
+        return server._replace(x=x, lanes=np.array(lanes), asked=max(at, 0) if asks else -1, sent=sent)
+
+    def _steps(self, k: int, server: Server) -> tuple[Server, list[tuple[Array, float]]]:
+        """The proximal step of each lane, with its length relative to t: those that are not the same. Cuts without use
+        are dropped."""
         terms, cuts = _terms(server), _cuts(server)
-        H = unpacked(server.H, terms.dimension)
-        points, lanes, main = [], [], None
-        about = length_for(server.f - server.bound)
+        H, found = unpacked(server.H, terms.dimension), list[tuple[Array, float]]()
+        main, about = np.zeros(len(cuts.e)), length_for(server.f - server.bound)
         for length in RATIO ** (np.arange(self.lanes) - (self.lanes - 1) / 2):
             step = proximal_point(cuts, server.center, server.heights, terms.ridge, H, server.t * length, about)
             if step is None:
                 continue
             cuts, about = cuts.marked(step.weights, k), step.length
-            main = step.weights if main is None or length <= 1 else main
-            if not any(np.array_equal(step.x, x) for x in points):
-                points, lanes = [*points, step.x], [*lanes, length]
-        if main is not None:
-            cuts = cuts.pruned(MOST + (terms.dimension if terms.dimension <= MANY else 0), main, k)
-        if k == 2 and not np.array_equal(server.own, server.center):
-            points, lanes = [server.own, *points], [OWN, *lanes]
-        if len(server.z):
-            points, lanes = [*points, _model_of_dual(server)], [*lanes, DUAL]
-        if not points:  # no solver found a point: the center gives its cut again, and t changes
-            points, lanes = [server.center], [1.0]
-        x, parts = np.concatenate(points), _parts(terms.dimension)
-        sent = server.sent + [0, len(x) * (1 + parts)]
-        asks = sent[0] + len(server.H) <= sent[1]
-        at = 0 if lanes[0] == OWN else (len(lanes) - 1) // 2
-        return server._replace(
-            x=x, lanes=np.array(lanes), asked=at if asks else -1, sent=sent + [asks * len(server.H), 0],
-            g=cuts.g, e=cuts.e, part=cuts.part, used=cuts.used,
-        )  # fmt: skip
+            main = step.weights if length <= 1 or not found else main
+            if not any(_same(step.x - x, H + _shaped(terms.ridge, H), server.f) for x, _ in found):
+                found.append((step.x, float(length)))
+        cuts = cuts.pruned(MOST + (terms.dimension if terms.dimension <= MANY else 0), main, k)
+        return server._replace(**cuts._asdict()), found
+
+
+def _same(move: Array, H: Array, f: float) -> bool:
+    """Whether two points are so close that f hardly differs."""
+    return bool(move @ (H @ move if H.ndim == 2 else H * move) <= SAME * abs(f))
+
+
+def _shaped(ridge: Array, H: Array) -> Array:
+    return np.diag(ridge) if H.ndim == 2 else ridge
+
+
+def _unproved(server: Server) -> bool:
+    """Whether there is still something to prove, and probes have not been tried for it."""
+    gap, least = server.f - server.bound, 1e-12 * abs(server.f)
+    return len(server.center) <= MANY and gap > least and server.f < server.probed - least
+
+
+def _probes(server: Server) -> list[Array]:
+    """Points around the center on all sides, in coordinates without an l2 term, where f is higher by about a thousandth.
+
+    Where steps of all lengths lead to one point, as those of a smooth loss do near the minimum, their cuts are all the
+    same, and prove nothing: a bound takes cuts whose slopes cancel in every such coordinate.
+    """
+    terms = _terms(server)
+    H, free = unpacked(server.H, terms.dimension), np.flatnonzero(terms.ridge == 0)
+    if not len(free):
+        return []
+    H = H[np.ix_(free, free)] if H.ndim == 2 else np.diag(H[free])
+    sides = np.vstack([np.eye(len(free)), -np.ones(len(free)) / len(free) ** 0.5])
+    moves = np.zeros((len(sides), terms.dimension))
+    rise = min(1e-3 * abs(server.f), server.f - server.bound)
+    moves[:, free] = np.linalg.solve(np.linalg.cholesky(H).T, sides.T).T * (2 * rise) ** 0.5
+    return list(server.center + moves)
 
 
 def _parts(d: int) -> int:
