@@ -20,8 +20,9 @@ to outnumber it: that, more than the number of rounds, is what keeps FedMLS, Sca
 
 With λ_0 = "auto" five lanes run side by side in the same exchanges, each with a μ of its own; clients report f_i at the
 lanes' last models, the model is that of the best lane, and from time to time all lanes go on from the best one, with
-its μ times 1/4, 1/2, 1, 2, 4. This is population based training (Jaderberg et al. 2017) of one parameter; it costs
-five times the bytes and the local steps, and no exchange.
+its μ times 1/4, 1/2, 1, 2, 4, kept within wide limits around ‖x̄ - x0‖/S, S the rms length of the p^i. This is
+population based training (Jaderberg et al. 2017) of one parameter; it costs five times the bytes and the local steps,
+and no exchange.
 
 Proved, for α = 1, a constant μ and the exact argmin (He, Yuan, SIAM J. Numer. Anal. 2012, in the norm Σ w_i ‖x_i‖²):
 the average of x̄_1, ..., x̄_K has a gap of at most (D0²/μ + μ Ḡ²)/(2K), so that μ = D0/Ḡ takes D0 Ḡ/ε rounds. It
@@ -46,6 +47,7 @@ PASSES = 5  # at least so many over a client's rows in every round
 # λ_0 = "auto". The constants were chosen on twenty problems that are not in the benchmark suite.
 LANES = np.array([0, -1, 1, -2, 2])  # the first one makes the certificate
 FIRST, AUTO, FAR, NEAR = 10.0, 0.4, 3.0, 2.0
+LEAST, MOST = 1 / 300, 10.0  # μ stays within so many times AUTO ‖x̄ - x0‖/S
 
 
 class Server(NamedTuple):
@@ -163,8 +165,9 @@ class FedMLSD:
         if not (settling or due(k)) or (self.settle is not None and k > self.settle):
             return after._replace(best=best)
         z, x, average = (self._from(best, field) for field in (z, x, average))
-        found = AUTO * distance_over(squares[best], self._lane(0, x), server.x0) if settling else 0.0
-        return Server(z, x, average, (found or mu[best]) * NEAR**LANES, 0, server.x0, 0, best)
+        found = AUTO * distance_over(squares[best], self._lane(0, x), server.x0)
+        chosen = found if settling and found else within(mu[best], found)
+        return Server(z, x, average, chosen * NEAR**LANES, 0, server.x0, 0, best)
 
     def model(self, server: Server) -> Array | tuple[Array, ...]:
         return choose(self.output, self._lane(server.best, server.average), self._lane(server.best, server.x))
@@ -188,6 +191,15 @@ class FedMLSD:
     def _each(self, numbers: Array, like: Array) -> Array:
         """One number for each lane, as often as it has coordinates."""
         return np.repeat(numbers, like.shape[-1] // self._lanes, axis=-1)
+
+
+def within(mu: float, found: float) -> float:
+    """μ, but not far from where the bound is smallest; 0 says nothing.
+
+    Once μ is too large (or too small), all lanes have nearly the same values, which one is best is chance, and it would
+    run away by a factor of 4 at each choice.
+    """
+    return min(max(mu, LEAST * found), MOST * found) if found else mu
 
 
 def unrelaxed(z: Array, before: Array, alpha: "float | Array") -> Array:
