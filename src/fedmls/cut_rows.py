@@ -94,7 +94,7 @@ def squares(X: Any, first: int, last: int, weights: Any, d: int) -> Any:
 def own_minimum(
     rows: Any, first: int, last: int, s: Any, start: Any, reach: float, l2: Any, passes: int, counter: Any
 ) -> Any:
-    """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ) over the rows of a client: (x, p).
+    """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ), over a client's rows: (x, p).
 
     D has the mean squares of the columns, and μ = reach f/Σ_k g_k²/D_k with f and g at the start, which is Polyak's
     step for f* = 0 times ``reach``. By passes of dual coordinate ascent from the slopes s = 0 of the rows, which are
