@@ -74,6 +74,7 @@ class Plain:
         scale, s = 1 / (pull + self.ridge), dict.fromkeys(rows, 0.0)
         x, counter, order = pull * x0 * scale, stream(np.uint64(self.seed), 1, i, 0), np.array(rows)
         for _ in range(100):
+            before = x
             counter = draw(order, len(rows), len(rows), np.uint64(counter))
             for j in order:
                 a, b = self.A[j], self.b[j]
@@ -83,6 +84,8 @@ class Plain:
                 best = np.clip(s[j] + (a @ x - kink) / bend, low, high) if bend else self.slope(0.0, b)
                 x = x - c[j] * (best - s[j]) * a * scale
                 s[j] = best
+            if sum(pull * (x - before) ** 2) <= 1e-6 * sum(pull * (x - x0) ** 2):
+                break
         p = sum(c[j] * s[j] * self.A[j] for j in rows)
         return x, p, f, sum(c[j] * self.loss(self.A[j] @ x, self.b[j]) for j in rows)
 

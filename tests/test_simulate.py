@@ -57,7 +57,7 @@ def test_passes_count_every_row_that_is_read():
     assert passes[fedmls.Bundle()] == [2, 4, 6]  # a value and a subgradient
     assert passes[fedmls.FedMLSD()][0] == 5 * 5 + 5 + 2  # five passes in five lanes, five values, and a guess
     first, second, third = passes[fedmls.FedMLSB()]
-    assert first == 1 + 101
+    assert 1 + 10 < first <= 1 + 2 * 103  # towards the own minimum, once or twice
     assert second - first in (4, 5)  # the own minimum and three lanes, and the curvature
     assert third - second in (3, 4)
 

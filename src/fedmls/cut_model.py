@@ -197,7 +197,7 @@ def _solved(G: Array, below: Array, owner: Array) -> tuple[Array, Array | None]:
             eps_prox=proximal,
             eta_prox=1e-10,
             primal_tol=1e-9,
-            iter_limit=10_000,
+            iter_limit=3000,
         )
         if flag >= 1 and np.isfinite(x).all():
             return x[:size], np.array(about["lam"])

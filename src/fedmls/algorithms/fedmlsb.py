@@ -34,7 +34,7 @@ Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of
 bounds; the lower bound, in every exchange. Measured: all that is said of few exchanges.
 
 Down L vectors, up L B vectors and the curvature. All rows are read, whatever the batch: L + 1 times in an exchange,
-100 times more in the first one.
+and up to 200 times more in the first one.
 """
 
 from typing import Any, ClassVar, NamedTuple
