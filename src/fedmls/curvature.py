@@ -65,8 +65,8 @@ def curvature(
 def own_quadratic(
     problem: "Problem", client: int, x0: Array, n: int, full: bool, key: tuple[Any, int, int], slopes: Array
 ) -> tuple[Array, Array, int]:
-    """H and q = H x - p at about the client's own minimum x from x0, with a subgradient p and the curvature H there; and
-    how many passes over the client's rows that took.
+    """H and q = H x - p at about the client's own minimum x from x0, with a subgradient p and the curvature H there;
+    and how many passes over the client's rows that took.
 
     The f_i are about x·H_i x/2 - q_i·x, so that the minimum of their mean solves H x = q. key: seed, round and number
     of the client, for the order of its rows.  slopes: room for one number per row of the problem.

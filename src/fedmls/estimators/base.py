@@ -44,8 +44,8 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
 
     coef_, intercept_: as scikit-learn has them.
     certified_gap_: the objective is proved to be at most this far above its minimum. Infinite where nothing is proved:
-    for non-smooth losses by solvers other than FedMLS-B, FedMLS, -E and -D, and by those three without a penalty in more
-    than 100 coordinates. FedMLS-B proves next to nothing without a penalty in more than 200.
+    for non-smooth losses by solvers other than FedMLS-B, FedMLS, -E and -D, and by the last three without a penalty in
+    more than 100 coordinates. FedMLS-B proves next to nothing without a penalty in more than 200.
     objective_: the objective, as each class below states it.
     n_iter_: rounds.  exchanges_: messages to and from every client, with those that looks take.
     history_: a data frame with a row for each look: the columns of :class:`fedmls.types.Run` that are known here, in

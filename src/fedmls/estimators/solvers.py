@@ -1,8 +1,9 @@
 """An algorithm for a name, with step sizes that fit the problem; "auto" is FedMLS-B.
 
-FedMLS-B takes the fewest exchanges of the methods that send only averages (docs/benchmarks.md) and proves how close it
-is. FedMLS-D and other methods on slopes get an l1 term as rows (see :func:`works_on_slopes`). The others get their step from f(x0)/‖g(x0)‖², Polyak's for f* = 0,
-times the middle of the window in which the benchmark looks for it: a fair start, not a tuned one.
+FedMLS-B takes the fewest exchanges of the methods that send only averages (docs/benchmarks.md) and proves how close
+it is. FedMLS-D and other methods on slopes get an l1 term as rows (see :func:`works_on_slopes`). The others get their
+step from f(x0)/‖g(x0)‖², Polyak's for f* = 0, times the middle of the window in which the benchmark looks for it: a
+fair start, not a tuned one.
 """
 
 import math
