@@ -110,6 +110,7 @@ class Traits(NamedTuple):
     certifies: its local averages make a certificate (see :mod:`fedmls.certificate`).
     numbers: fields of Up and Down that hold a few numbers, or none, and no vectors: they are never compressed.
     packed: bytes of one uploaded vector of d numbers, where it is not 8 d (see :mod:`fedmls.compression`).
+    reveals_objective: its uploads hold f_i at some point, or numbers from which f_i follows.
     """
 
     aggregate: str = "mean"
@@ -117,6 +118,7 @@ class Traits(NamedTuple):
     certifies: bool = False
     numbers: tuple[str, ...] = ()
     packed: Callable[[int], int] | None = None
+    reveals_objective: bool = False
 
 
 class Algorithm(Protocol):

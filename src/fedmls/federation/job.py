@@ -43,11 +43,13 @@ class Job:
     impute: missing values become the column's mean over all nodes.  standardise: columns get mean 0 and deviation 1
     over all nodes. For either, nodes tell their column sums before round 1.
     report_objective: nodes tell f_i at the models, and the history shows Σ w_i f_i. Without it there is no ``until``.
+    What an algorithm or a certificate sends of f_i by itself is sent all the same; a node may refuse that.
     nodes: who must be there; whoever is connected unless given.
     timeout: seconds for one exchange.  on_missing: a node that does not answer in time is asked again until it does
     ("wait"); another client is drawn in its place ("without"; for algorithms with ``participants``); or the run ends
     ("stop"). on_bad: the same for a node that refuses, or whose answer fails a check: "stop" or "without".
-    max_norm: an uploaded vector that is longer fails the check.
+    max_norm: an uploaded vector that is longer fails the check.  max_rows: so does a node that says it has more rows;
+    with weights = "rows" they are its weight, and nobody can count them.
     privacy: noise on the uploads (:mod:`fedmls.federation.privacy`), a table with clip, noise and delta.
     secure: the server sees sums over nodes only (:mod:`fedmls.federation.secure`).
     start: begin at the model of an earlier run, the path of its folder or of its model.npz on the server; in a file,
@@ -77,6 +79,7 @@ class Job:
     on_missing: str = "wait"
     on_bad: str = "stop"
     max_norm: float = 1e9
+    max_rows: int = 10**9
     privacy: Privacy | None = None
     secure: bool = False
     start: str | None = None
@@ -128,6 +131,7 @@ class Job:
     def _check_answers(self) -> None:
         positive("timeout", self.timeout)
         positive("max_norm", self.max_norm)
+        whole("max_rows", self.max_rows, most=2**40)
         one_of("on_missing", self.on_missing, ON_MISSING)
         one_of("on_bad", self.on_bad, ON_BAD)
         if "without" in (self.on_missing, self.on_bad) and participants(self.algorithm) is None:
@@ -188,6 +192,15 @@ class Job:
         text = json.dumps(values, indent=2) + "\n" if file.suffix == ".json" else toml(values)
         file.write_text(text, encoding="utf-8")
         return file
+
+
+def reveals_objective(job: Job) -> str:
+    """Why the server of this job learns f_i, or something as good, even if it asks for no objective; else nothing."""
+    if job.certificate is not None:
+        return "the cuts of a certificate tell as much; leave out certificate"
+    if job.algorithm.traits.reveals_objective:
+        return f"{job.algorithm.name} as it is set sends it up by itself; give lam0 a number, or take another algorithm"
+    return ""
 
 
 def _algorithm(values: Any) -> Algorithm:

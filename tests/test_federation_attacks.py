@@ -1,0 +1,589 @@
+"""Attacks that a review tried: by a server that lies, by a node that lies, by a message that comes too late."""
+
+import contextlib
+import copy
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import replace
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fedmls
+from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode, replies, secure
+from fedmls.federation.messages import MessageError
+from fedmls.federation.replies import NodeRefused
+from tests.federations import federate, parts
+from tests.problems import svm
+
+PROBLEM = svm(n=3, m=45)
+JOB = {"rounds": 5, "batch": 0.4, "seed": 2}
+
+
+def events(folder):
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+class Kept(Exception):
+    """The transport has the messages that were wanted."""
+
+
+class Until(InProcess):
+    """Carries messages until that call, whose messages it keeps and does not deliver."""
+
+    def __init__(self, configs, call):
+        super().__init__(configs)
+        self.call, self.kept = call, {}
+
+    def exchange(self, messages, timeout):
+        if self.calls + 1 == self.call:
+            self.kept = {name: decode(message) for name, message in messages.items()}
+            raise Kept
+        return super().exchange(messages, timeout)
+
+
+def messages_of(call, configs, folder, **job):
+    """The messages of the call of a run, which nodes have not got yet."""
+    Job(**JOB | job).write(folder)
+    transport = Until(configs, call)
+    with pytest.raises(Kept):
+        drive(folder, transport)
+    return transport.kept
+
+
+def asked(node, message, **body):
+    return decode(Node(node).answer(encode(message._replace(body=message.body | body))))
+
+
+def same(reply, other):
+    return encode(reply) == encode(other)
+
+
+def pinned(configs):
+    """The same nodes, each of which knows the keys of all."""
+    keys = [secure.as_text(secure.public_key(secure.private_key(config.key_file))) for config in configs]
+    return [NodeConfig(name=c.name, data=c.data, state=c.state, peers=keys) for c in configs]
+
+
+# A server that lies
+
+
+def test_no_mask_hides_two_values(tmp_path):
+    """A question whose answer is nearly nothing but the mask, an earlier exchange with real training, and the first
+    question again: the difference would be what the node has learned from its rows."""
+    pytest.importorskip("cryptography")
+    configs = pinned(parts(PROBLEM, tmp_path / "parts"))
+    first = messages_of(3, configs, tmp_path, algorithm=fedmls.FedMLS(), impute=False, secure=True)["site-1"]
+    still = [round_of(first, 1e-300)]
+    far = first._replace(exchange=9)
+    mask = asked(configs[0], far, rounds=still)
+    assert mask.kind == "masked"
+    trained = asked(configs[0], first._replace(exchange=2))
+    again = asked(configs[0], far, rounds=still)
+    assert trained.kind == "refused"
+    assert "exchange 2 of the run" in trained.body["why"]
+    assert np.array_equal(again.body["uploads"], mask.body["uploads"])
+
+
+def round_of(message, mu1):
+    """The message's round with steps of this size."""
+    [wanted] = message.body["rounds"]
+    return wanted | {"down": wanted["down"] | {"mu1": mu1}}
+
+
+STEPS = st.sampled_from([1.0, 1e-300])
+
+
+@given(
+    questions=st.lists(st.tuples(st.integers(2, 6), st.integers(2, 6), STEPS), min_size=2, max_size=8),
+    fresh=st.booleans(),
+)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_no_question_has_two_answers(questions, fresh, tmp_path_factory):
+    """Whatever exchanges a server asks in, whatever it says that it knows, and in whatever order."""
+    pytest.importorskip("cryptography")
+    folder = tmp_path_factory.mktemp("questions")
+    configs = parts(PROBLEM, folder / "parts")
+    first = messages_of(3, configs, folder, algorithm=fedmls.FedMLS(), impute=False, secure=True)["site-2"]
+    answers, node = {}, Node(configs[1])
+    for exchange, after, mu1 in questions:
+        among = [[i, after] for i in range(3)]
+        body = {"after": after, "among": among, "rounds": [round_of(first, mu1)]}
+        question = encode(first._replace(exchange=exchange, body=first.body | body))
+        reply = decode((Node(configs[1]) if fresh else node).answer(question))
+        if reply.kind == "masked":
+            told = answers.setdefault(question, reply.body["uploads"])
+            assert np.array_equal(told, reply.body["uploads"])
+            assert exchange == max(decode(one).exchange for one in answers)
+
+
+def test_a_message_that_comes_too_late_changes_nothing(tmp_path):
+    """Exchange 5 arrives after exchange 16, both after exchange 2; the server goes on from 16."""
+    configs = parts(PROBLEM, tmp_path / "parts")
+    first = messages_of(3, configs, tmp_path, algorithm=fedmls.FedMLS())["site-1"]
+    on_time = first._replace(exchange=16)
+    told = asked(configs[0], on_time)
+    late = asked(configs[0], first._replace(exchange=5))
+    assert late.kind == "refused"
+    assert "comes too late" in late.body["why"]
+    assert same(asked(configs[0], on_time), told)
+    following = first.body["rounds"][0] | {"k": 2}
+    assert asked(configs[0], first._replace(exchange=17, round=2), after=16, rounds=[following]).kind == "done"
+
+
+def test_an_exchange_has_one_set_of_points_and_one_work(tmp_path):
+    configs = parts(PROBLEM, tmp_path / "parts")
+    message = messages_of(4, configs, tmp_path, algorithm=fedmls.FedMLS())["site-1"]
+    told = asked(configs[0], message, rounds=[])  # as one that stands by
+    assert told.kind == "done"
+    [point] = message.body["points"]
+    other = asked(configs[0], message, points=[point | {"x": point["x"] + 1}])
+    assert other.kind == "refused"
+    assert "asked for other points before" in other.body["why"]
+    whole = asked(configs[0], message)  # and then one that stands in
+    assert whole.kind == "done"
+    assert whole.body["values"] == told.body["values"]
+    other = asked(configs[0], message, rounds=[message.body["rounds"][0] | {"k": 7}])
+    assert "asked for other work before" in other.body["why"]
+    unknown = asked(configs[0], message._replace(exchange=9), after=9)
+    assert unknown.kind == "refused"  # nobody knows an exchange before it was
+
+
+def sums_message(configs, folder, **job):
+    return messages_of(2, configs, folder, algorithm=fedmls.FedAvg(), secure=True, **job)
+
+
+def test_column_sums_are_told_once(tmp_path):
+    """Over four nodes and then over three would be the fourth one's part."""
+    pytest.importorskip("cryptography")
+    configs = parts(svm(n=4, m=60), tmp_path / "parts")
+    message = sums_message(configs, tmp_path, standardise=True)["site-1"]
+    told = asked(configs[0], message)
+    assert told.kind == "masked"
+    assert same(asked(configs[0], message), told)
+    keys, columns = message.body["keys"], message.body["columns"]
+    for change, why in (
+        ({"keys": keys[:3]}, "another keys"),
+        ({"columns": columns[::-1]}, "another columns"),
+        ({"client": 1, "keys": [keys[1], keys[0], *keys[2:]]}, "another keys"),
+        ({"job": message.body["job"] | {"seed": 5}}, "another job"),
+    ):
+        for exchange in (2, 3):
+            reply = asked(configs[0], message._replace(exchange=exchange), **change)
+            assert reply.kind == "refused"
+            assert why in reply.body["why"]
+    means = np.zeros(4)
+    assert asked(configs[0], message._replace(exchange=3), means=means).kind == "masked"
+    reply = asked(configs[0], message._replace(exchange=4), means=means + 1)
+    assert "another squares" in reply.body["why"]
+
+
+@pytest.mark.parametrize("secure_", [False, True])
+def test_column_sums_of_one_row_more_are_not_told(secure_, tmp_path):
+    if secure_:
+        pytest.importorskip("cryptography")
+    configs = parts(PROBLEM, tmp_path / "parts")
+    call = 2 if secure_ else 1
+    message = messages_of(call, configs, tmp_path, algorithm=fedmls.FedAvg(), secure=secure_)["site-1"]
+    assert asked(configs[0], message).kind in ("masked", "surveyed")
+    with np.load(configs[0].data) as arrays:
+        X, y = arrays["X"], arrays["y"]
+    np.savez(configs[0].data, X=np.vstack([X, X[:1]]), y=np.append(y, y[0]))
+    for again in (message, message._replace(exchange=message.exchange + 1)):
+        reply = asked(configs[0], again)
+        assert reply.kind == "refused"
+        assert "its data have changed since the run began" in reply.body["why"]
+
+
+def test_a_run_has_the_keys_that_its_sums_had(tmp_path):
+    pytest.importorskip("cryptography")
+    configs = parts(svm(n=4, m=60), tmp_path / "parts")
+    begin = messages_of(3, configs, tmp_path, algorithm=fedmls.FedAvg(), secure=True)["site-1"]
+    reply = asked(configs[0], begin, keys=begin.body["keys"][:3], n=3)
+    assert "another keys" in reply.body["why"]
+    assert asked(configs[0], begin).kind == "begun"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "job", "allowed"),
+    [
+        (fedmls.FedMLSD(), {}, False),
+        (fedmls.FedMLSD(lam0=1.0), {}, True),
+        (fedmls.FedMLS(lam0="auto"), {}, False),
+        (fedmls.FedMLSE(lam0="auto"), {}, False),
+        (fedmls.Compressed(algorithm=fedmls.FedMLSE(lam0="auto")), {}, False),
+        (fedmls.Bundle(), {}, False),
+        (fedmls.FedMLS(), {"certificate": 2.0}, False),
+        (fedmls.FedMLS(), {}, True),
+        (fedmls.Scaffold(), {}, True),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_who_does_not_tell_its_objective_takes_no_part_where_it_would(algorithm, job, allowed, tmp_path):
+    configs = parts(PROBLEM, tmp_path / "parts", report_objective=False)
+    Job(algorithm=algorithm, **JOB | job, report_objective=False).write(tmp_path)
+    if allowed:
+        drive(tmp_path, InProcess(configs))
+        return
+    with pytest.raises(Stopped, match=r"^node site-1 refuses: it does not tell its objective \(report_objective = fal"):
+        drive(tmp_path, InProcess(configs))
+    assert [event.get("kind") for event in events(tmp_path)] == [None]  # it is said before anything has begun
+
+
+@pytest.mark.parametrize("name", fedmls.ALGORITHMS)
+def test_what_reveals_the_objective_says_so(name):
+    """An upload that holds f_i at the point that was sent down, or that times the client's weight."""
+    from fedmls.engine import message_types
+    from tests.test_algorithms import SMALL_STEPS
+
+    made = fedmls.make(name, **SMALL_STEPS.get(name, {}))
+    problem = svm(n=1, m=30)
+    auto = [replace(made, lam0="auto")] if name in ("fedmls", "fedmlse", "fedmlsd") else []
+    for algorithm in (made, *auto):
+        x0 = np.full(problem.dimension, 0.1)
+        server, client = algorithm.init(x0, 1)
+        told = []
+        for k in (1, 2, 3):
+            server, down = algorithm.broadcast(k, server, np.random.default_rng(0))
+            local = problem.local_as(0, 1, 1.0)
+            local.begin(k)
+            values = [problem.value(v) for v in down if isinstance(v, np.ndarray) and v.shape == x0.shape]
+            client, up = algorithm.client_round(k, client, down, local)
+            assert isinstance(up, message_types(algorithm)[1])
+            numbers = np.concatenate([np.ravel(field) for field in up])
+            told += [np.isclose(numbers, value, rtol=1e-9).any() for value in [*values, problem.value(x0)]]
+            server = algorithm.server_round(
+                k, server, up if algorithm.traits.aggregate == "mean" else type(up)(*(field[None] for field in up))
+            )
+        assert any(told) == algorithm.traits.reveals_objective
+
+
+# A node that lies
+
+
+def nested(depth):
+    """What :func:`packed` makes a list in a list in a list of, deeper than MessagePack itself would write."""
+    return msgpack.ExtType(42, depth.to_bytes(2, "big"))
+
+
+def packed(whole):
+    def deep(found):
+        return b"\x91" * int.from_bytes(found[1], "big") + b"\x90"
+
+    return re.sub(rb"\xd5\x2a(..)", deep, msgpack.packb(whole), flags=re.DOTALL)
+
+
+ARRAY = {"dtype": "float64", "shape": [2], "raw": bytes(16)}
+CRASHING = {
+    "deep": lambda whole: whole["body"].update(rounds=nested(990)),
+    "very deep": lambda whole: whole.update(schema=nested(400)),
+    "schema": lambda whole: whole.update(schema=ARRAY),
+    "kind": lambda whole: whole.update(kind=ARRAY),
+    "run": lambda whole: whole.update(run=ARRAY),
+    "exchange": lambda whole: whole.update(exchange=ARRAY),
+    "k": lambda whole: whole["body"]["rounds"][0].update(k=ARRAY),
+    "k of a value": lambda whole: whole["body"]["values"][0].update(k=ARRAY),
+    "candidate": lambda whole: whole["body"]["values"][0].update(candidate=ARRAY),
+    "steps": lambda whole: whole["body"]["rounds"][0].update(steps=ARRAY),
+    "rounds": lambda whole: whole["body"].update(rounds=ARRAY),
+    "control characters": lambda whole: whole["body"].update({"\x1b[31m": 1}),
+}
+
+
+def hostile(change):
+    def corrupt(reply):
+        whole = msgpack.unpackb(reply)
+        if not whole["body"]["rounds"]:  # of one that was asked for its objective only
+            return reply
+        change(whole)
+        return packed(whole)
+
+    return corrupt
+
+
+@pytest.mark.parametrize("kind", CRASHING)
+@pytest.mark.parametrize("on_bad", ["stop", "without"])
+def test_replies_that_would_break_the_server_are_rejected_by_name(kind, on_bad, tmp_path):
+    configs = parts(svm(n=4, m=60), tmp_path / "parts")
+    Job(algorithm=fedmls.FedAvg(participants=2), on_bad=on_bad, **JOB | {"rounds": 8}).write(tmp_path)
+    corrupt = {(f"site-{i}", 4): hostile(CRASHING[kind]) for i in (1, 2, 3, 4)}
+    if on_bad == "stop":
+        with pytest.raises(Stopped, match=r"^node site-\d sent what was rejected: ") as stopped:
+            drive(tmp_path, InProcess(configs, corrupt=corrupt))
+        assert str(stopped.value).isprintable()
+        return
+    corrupt = {when: change for when, change in corrupt.items() if when[0] in ("site-1", "site-2")}
+    drive(tmp_path, InProcess(configs, corrupt=corrupt))
+    failed = {name for event in events(tmp_path) for name in event.get("failed", {})}
+    assert failed <= {"site-1", "site-2"}
+
+
+def test_a_check_that_fails_is_a_rejection_too(tmp_path, monkeypatch):
+    def fails(data, asked, shapes):
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr(replies, "done", fails)
+    with pytest.raises(Stopped, match=r"^node site-1 sent what was rejected: a check of it failed \(ZeroDivisionError\)"):
+        federate(PROBLEM, tmp_path, algorithm=fedmls.FedAvg(), **JOB)
+
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=8), st.binary(max_size=24),
+    st.just(ARRAY), st.just(ARRAY | {"dtype": "int64"}), st.just(ARRAY | {"shape": [2, 1]}),
+    st.builds(lambda n: ARRAY | {"shape": [n], "raw": bytes(8 * n)}, st.integers(0, 12)),
+    st.builds(nested, st.integers(0, 600)),
+)  # fmt: skip
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=6), inner, max_size=4)),
+    max_leaves=8,
+)
+
+
+def places(value, path=()):
+    """Where something could stand in a message's place."""
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield from places(part, (*path, key))
+
+
+def put(whole, path, value):
+    if not path:
+        return value
+    inner = whole
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return whole
+
+
+def good_replies(folder, **job):
+    """A good reply of every kind, with what was asked and its check."""
+    configs, checks = parts(PROBLEM, folder / "parts"), []
+    wanted = Job(**JOB | job)
+    shapes = replies.upload_shapes(wanted.algorithm, 5, 3, wanted.certificate is not None, wanted.max_norm)
+    kinds = {
+        "survey": lambda data, asked: replies.surveyed(data, asked, wanted),
+        "sums": lambda data, asked: replies.masked_sums(data, asked, 8),
+        "begin": replies.begun,
+        "round": lambda data, asked: (replies.masked if wanted.secure else replies.done)(data, asked, shapes),
+    }
+    for call in (1, 2, 3, 4, 5) if wanted.secure else (1, 2, 4):
+        found = messages_of(call, configs, folder / str(call), **job)["site-1"]
+        checks.append((Node(configs[0]).answer(encode(found)), found, kinds[found.kind]))
+    return checks
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    found = good_replies(tmp_path_factory.mktemp("plain"), algorithm=fedmls.FedMLS(), certificate=2.0, standardise=True)
+    with contextlib.suppress(ImportError):
+        import cryptography  # noqa: F401
+
+        found += good_replies(tmp_path_factory.mktemp("masked"), algorithm=fedmls.FedMLS(), standardise=True, secure=True)
+    for data, asked_, check in found:
+        check(data, asked_)
+    return found
+
+
+@given(data=st.data())
+@settings(max_examples=600)
+def test_no_reply_raises_anything_but_a_rejection(good, data):
+    """Good replies of every kind with anything at all in the place of one or two of their parts."""
+    reply, question, check = data.draw(st.sampled_from(good))
+    whole = msgpack.unpackb(reply)
+    for _ in range(data.draw(st.integers(1, 2))):
+        path = data.draw(st.sampled_from(list(places(whole))))
+        whole = put(whole, path, copy.deepcopy(data.draw(TREES)))
+    with contextlib.suppress(MessageError, NodeRefused):
+        check(packed(whole), question)
+
+
+@given(data=st.data())
+@settings(max_examples=300)
+def test_no_damage_raises_anything_but_a_rejection(good, data):
+    reply, question, check = data.draw(st.sampled_from(good))
+    at = data.draw(st.integers(0, len(reply) - 1))
+    damaged = reply[:at] + data.draw(st.binary(max_size=6)) + reply[at + data.draw(st.integers(0, 6)) :]
+    with contextlib.suppress(MessageError, NodeRefused):
+        check(damaged, question)
+
+
+@given(
+    rows=st.integers(1, 2**62 - 1),
+    sums=st.lists(st.floats(), min_size=4, max_size=4),
+    squares=st.lists(st.floats(0), min_size=4, max_size=4),
+    classes=st.lists(st.text(max_size=3), max_size=3),
+    columns=st.lists(st.text(max_size=3), min_size=4, max_size=4, unique=True),
+)
+@settings(max_examples=200)
+def test_whatever_passes_the_survey_is_agreed_on_or_named(rows, sums, squares, classes, columns):
+    """Checks of one reply, and what is made of all of them: finite means and scales, positive weights that sum to 1."""
+    from fedmls.federation.survey import agree
+
+    wanted = Job(algorithm=fedmls.FedMLS(), rounds=1, standardise=True, weights="rows")
+    question, found = Message("survey", "r", 1, 0, {"job": {}}), {}
+    bodies = {
+        "honest": {"rows": 9, "columns": list("abcd"), "classes": ["x", "y"], "sums": [1.0] * 4, "squares": [1.0] * 4},
+        "liar": {"rows": rows, "columns": columns, "classes": classes, "sums": sums, "squares": squares},
+        "second": {"rows": rows, "columns": list("abcd"), "classes": ["x", "y"], "sums": sums, "squares": squares},
+    }
+    for name, body in bodies.items():
+        arrays = {key: np.array(body[key]) for key in ("sums", "squares")}
+        whole = body | arrays | {"counts": np.full(4, 9), "reports_objective": True, "key": None}
+        with contextlib.suppress(MessageError):
+            found[name] = replies.surveyed(encode(question._replace(kind="surveyed", body=whole)), question, wanted)
+    try:
+        survey = agree(wanted, found)
+    except ValueError as error:
+        assert "liar" in str(error)  # noqa: PT017
+        return
+    assert np.isfinite(survey.means).all()
+    assert np.isfinite(survey.scales).all()
+    assert (survey.weights > 0).all()
+    assert survey.weights.sum() == pytest.approx(1)
+
+
+def test_a_few_bytes_take_no_more_memory_than_the_job_expects(tmp_path):
+    """Twelve arrays, each below the limit of one; lists that say they are long; a million empty maps."""
+    wanted = Job(algorithm=fedmls.FedMLS(), rounds=1)
+    question = Message("survey", "r", 1, 0, {"job": {}})
+    whole = {"schema": 1, "run": "r", "exchange": 1, "round": 0, "kind": "surveyed"}
+    zeros = {"dtype": "float64", "shape": [8 * 2**20], "places": b"", "raw": b""}
+    deep = b"\xdd\x00\x00\xff\xff" * 500
+    for body in ([zeros] * 12, [{}] * 1_000_000, {"rows": [[]] * 100_000}):
+        data = msgpack.packb(whole | {"body": body})
+        check_memory(data, question, wanted)
+    check_memory(msgpack.packb(whole)[:-1] + deep + bytes(66_000), question, wanted)
+
+
+def check_memory(data, question, wanted):
+    tracemalloc.start()
+    try:
+        with pytest.raises(MessageError):
+            replies.surveyed(data, question, wanted)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def survey_with(**change):
+    def corrupt(data):
+        message = decode(data)
+        return encode(message._replace(body=message.body | change))
+
+    return corrupt
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": 2**62 - 1}, "rows is 4611686018427387903; at most 1000000000 are allowed"),
+        ({"sums": np.array([0.0, 1e308, 0.0, 0.0])}, r"sums is 1e\+308 in column '1'; at most 1e\+140"),
+        ({"squares": np.array([0.0, 0.0, 1e300, 0.0])}, r"squares is 1e\+300 in column '2'"),
+    ],
+)
+def test_lies_before_round_1_are_found_out_by_name(change, message, tmp_path):
+    configs = parts(PROBLEM, tmp_path / "parts")
+    Job(algorithm=fedmls.FedMLS(), weights="rows", standardise=True, **JOB).write(tmp_path)
+    corrupt = {(name, 1): survey_with(**change) for name in ("site-2", "site-3")}
+    with pytest.raises(Stopped, match=f"^node site-2 sent what was rejected: {message}"):
+        drive(tmp_path, InProcess(configs, corrupt=corrupt))
+
+
+def test_words_of_a_transport_are_printable(tmp_path):
+    class Hostile(InProcess):
+        def exchange(self, messages, timeout):
+            return {}, dict.fromkeys(messages, "\x1b]0;owned\x07 gone\n" + "x" * 5000)
+
+    configs = parts(PROBLEM, tmp_path / "parts")
+    Job(algorithm=fedmls.FedMLS(), on_missing="stop", **JOB).write(tmp_path)
+    with pytest.raises(Stopped, match=r"^node site-1 does not answer: .\]0;owned. gone") as stopped:
+        drive(tmp_path, Hostile(configs))
+    assert str(stopped.value).isprintable()
+    assert len(str(stopped.value)) < 3 * 1100
+
+
+# Disks
+
+
+def test_a_state_folder_that_cannot_be_written_is_told(tmp_path):
+    """And nothing is raised: an engine would carry the traceback to the server."""
+    (tmp_path / "file").touch()
+    [config, *_] = parts(PROBLEM, tmp_path / "parts")
+    config = NodeConfig(name="a", data=config.data, state=tmp_path / "file" / "state")
+    survey = Message("survey", "r-1", 1, 0, {"job": Job(algorithm=fedmls.FedMLS(), **JOB).to_dict()})
+    reply = decode(Node(config).answer(encode(survey)))
+    assert reply.kind == "refused"
+    assert reply.body["why"] == "it failed (NotADirectoryError), and its state folder cannot be written"
+
+
+def test_what_a_node_keeps_is_for_its_owner_alone(tmp_path):
+    pytest.importorskip("cryptography")
+    configs = parts(PROBLEM, tmp_path / "parts")
+    configs[1].state.mkdir(parents=True)
+    configs[1].state.chmod(0o755)
+    before = os.umask(0)
+    try:
+        Job(algorithm=fedmls.FedAvg(), secure=True, **JOB).write(tmp_path)
+        drive(tmp_path, InProcess(configs))
+        Node(configs[0]).answer(encode(Message("survey", "r", 1, 0, {"job": 3})))
+        Node(configs[0])._failed(RuntimeError("a row"))
+    finally:
+        os.umask(before)
+    for config in configs:
+        assert stat.S_IMODE(config.state.stat().st_mode) == 0o700
+        files = [file for file in config.state.iterdir() if file.name != "lock"]
+        assert len(files) >= 2
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+FULL = """
+import resource, sys
+from fedmls.federation import InProcess, NodeConfig, drive
+from fedmls.federation import folder as files
+save = files.Folder.save
+def full(self, run, number, *rest):
+    if number == 4:  # no file may grow beyond this any more, as on a disk that is full
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
+    save(self, run, number, *rest)
+files.Folder.save = full
+try:
+    drive(sys.argv[1], InProcess([NodeConfig(name=n, data=d, state=s) for n, d, s in (a.split(",") for a in sys.argv[2:])]))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_full_disk_is_told(tmp_path):
+    configs = parts(PROBLEM, tmp_path / "parts")
+    Job(algorithm=fedmls.FedMLS(), **JOB).write(tmp_path)
+    nodes = [f"{config.name},{config.data},{config.state}" for config in configs]
+    command = [sys.executable, "-c", FULL, str(tmp_path), *nodes]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert "Stopped [Errno 27] File too large" in done.stdout
+    assert events(tmp_path)[-1] | {"time": 0} == {"time": 0, "event": "stopped", "why": "[Errno 27] File too large"}
+    assert not list(tmp_path.glob("*.part"))
+    result = drive(tmp_path, InProcess(configs))  # there is room again
+    expected = fedmls.simulate(fedmls.FedMLS(), PROBLEM, optimum=None, **JOB)
+    assert np.array_equal(result.x, expected.x)
+
+
+def test_an_event_after_half_a_line_is_a_line_of_its_own(tmp_path):
+    from fedmls.federation.folder import Folder
+
+    Job(algorithm=fedmls.FedMLS(), **JOB).write(tmp_path)
+    (tmp_path / "events.jsonl").write_text('{"event": "waiting"}\n{"event": "sto')
+    Folder(tmp_path).event(event="stopped", why="full")
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert len(lines) == 3
+    assert json.loads(lines[2])["why"] == "full"
