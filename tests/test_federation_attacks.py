@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 
 import fedmls
 from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode, replies, secure
-from fedmls.federation.messages import MessageError
+from fedmls.federation.messages import MessageError, unseal
 from fedmls.federation.replies import NodeRefused
 from tests.federations import federate, parts
 from tests.problems import svm
+from tests.test_federation_faults import Crash, Crashing
 
 PROBLEM = svm(n=3, m=45)
 JOB = {"rounds": 5, "batch": 0.4, "seed": 2}
@@ -331,21 +332,32 @@ def test_a_check_that_fails_is_a_rejection_too(tmp_path, monkeypatch):
         raise ZeroDivisionError("a fault of ours")
 
     monkeypatch.setattr(replies, "done", fails)
-    with pytest.raises(Stopped, match=r"^node site-1 sent what was rejected: a check of it failed \(ZeroDivisionError\)"):
+    with pytest.raises(
+        Stopped, match=r"^node site-1 sent what was rejected: a check of it failed \(ZeroDivisionError\)"
+    ):
         federate(PROBLEM, tmp_path, algorithm=fedmls.FedAvg(), **JOB)
 
 
-LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=8), st.binary(max_size=24),
-    st.just(ARRAY), st.just(ARRAY | {"dtype": "int64"}), st.just(ARRAY | {"shape": [2, 1]}),
+ARRAYS = st.one_of(
+    st.sampled_from([ARRAY, ARRAY | {"dtype": "int64"}, ARRAY | {"shape": [2, 1]}]),
     st.builds(lambda n: ARRAY | {"shape": [n], "raw": bytes(8 * n)}, st.integers(0, 12)),
-    st.builds(nested, st.integers(0, 600)),
-)  # fmt: skip
+)
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(),
+    st.text(max_size=8),
+    st.binary(max_size=24),
+    st.builds(nested, st.integers(0, 1000)),
+    ARRAYS,
+)
 TREES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=6), inner, max_size=4)),
     max_leaves=8,
 )
+ANYTHING = st.one_of(ARRAYS, LEAVES, TREES)  # trees alone would be lists most of the time
 
 
 def places(value, path=()):
@@ -389,7 +401,9 @@ def good(tmp_path_factory):
     with contextlib.suppress(ImportError):
         import cryptography  # noqa: F401
 
-        found += good_replies(tmp_path_factory.mktemp("masked"), algorithm=fedmls.FedMLS(), standardise=True, secure=True)
+        found += good_replies(
+            tmp_path_factory.mktemp("masked"), algorithm=fedmls.FedMLS(), standardise=True, secure=True
+        )
     for data, asked_, check in found:
         check(data, asked_)
     return found
@@ -403,7 +417,7 @@ def test_no_reply_raises_anything_but_a_rejection(good, data):
     whole = msgpack.unpackb(reply)
     for _ in range(data.draw(st.integers(1, 2))):
         path = data.draw(st.sampled_from(list(places(whole))))
-        whole = put(whole, path, copy.deepcopy(data.draw(TREES)))
+        whole = put(whole, path, copy.deepcopy(data.draw(ANYTHING)))
     with contextlib.suppress(MessageError, NodeRefused):
         check(packed(whole), question)
 
@@ -587,3 +601,89 @@ def test_an_event_after_half_a_line_is_a_line_of_its_own(tmp_path):
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert len(lines) == 3
     assert json.loads(lines[2])["why"] == "full"
+
+
+# Runs that go on otherwise than they began
+
+
+RESUMED = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(1, 7)), max_size=3)
+
+
+@given(resumed=RESUMED, paired=st.booleans(), secure_=st.booleans())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+def test_a_server_that_dies_may_go_on_with_other_rounds(resumed, paired, secure_, tmp_path_factory):
+    """Nodes may have answered an exchange whose number the server would use again with other rounds in it."""
+    if secure_:
+        pytest.importorskip("cryptography")
+    folder = tmp_path_factory.mktemp("resumed")
+    configs, algorithm = parts(PROBLEM, folder / "parts"), fedmls.FedMLS(paired=paired)
+    for call, delivered, rounds in resumed:
+        Job(algorithm=algorithm, secure=secure_, **JOB | {"rounds": rounds}).write(folder)
+        with contextlib.suppress(Crash):
+            drive(folder, Crashing(configs, call=call, delivered=delivered))
+    Job(algorithm=algorithm, secure=secure_, **JOB | {"rounds": 8}).write(folder)
+    result = drive(folder, InProcess(configs))
+    expected = fedmls.simulate(algorithm, PROBLEM, optimum=None, **JOB | {"rounds": 8})
+    np.testing.assert_allclose(result.x, expected.x, rtol=0, atol=1e-12)
+
+
+PRIVATE = {"report_objective": False, "impute": False, "rounds": 6}
+
+
+@given(resumed=RESUMED, last=st.integers(1, 6), paired=st.booleans())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+def test_epsilon_is_that_of_what_was_released(resumed, last, paired, tmp_path_factory):
+    """Of all rounds that any node has answered, whatever the server saw of them and whatever ``rounds`` says now."""
+    pytest.importorskip("dp_accounting")
+    pytest.importorskip("opendp")
+    from fedmls.federation.privacy import Privacy
+
+    folder, noise = tmp_path_factory.mktemp("private"), Privacy(clip=1.0, noise=20.0)
+    configs, job = parts(PROBLEM, folder / "parts"), {"algorithm": fedmls.FedMLS(paired=paired), "privacy": noise}
+    told = []
+    for call, delivered, rounds in [*resumed, (0, False, last)]:
+        Job(**JOB | PRIVATE | job | {"rounds": min(rounds, 6) if (folder / "checkpoint").exists() else 6}).write(folder)
+        try:
+            told.append(drive(folder, Crashing(configs, call=call, delivered=delivered)).epsilon)
+        except Crash:
+            told.append(None)
+        except Stopped as stopped:
+            assert "for which its ε was told" in str(stopped)  # noqa: PT017
+            told.append(json.loads((folder / "setup.json").read_text())["epsilon"])
+        released = [decode(unseal(file.read_bytes())).body["released"] for file in folder.glob("parts/state/*/*.state")]
+        assert told[-1] is None or told[-1] >= noise.epsilon(max(released))
+    assert told[-1] is not None
+
+
+def test_fewer_rounds_do_not_make_epsilon_smaller(tmp_path):
+    pytest.importorskip("dp_accounting")
+    pytest.importorskip("opendp")
+    from fedmls.federation.privacy import Privacy
+
+    noise, configs = Privacy(clip=1.0, noise=20.0), parts(PROBLEM, tmp_path / "parts")
+    for rounds in (10, 2):
+        job = {"algorithm": fedmls.FedMLS(), "privacy": noise} | PRIVATE
+        Job(**JOB | job | {"rounds": rounds}).write(tmp_path)
+        result = drive(tmp_path, InProcess(configs))
+        assert result.epsilon == noise.epsilon(10)
+        assert json.loads((tmp_path / "setup.json").read_text())["epsilon"] == result.epsilon
+
+
+def test_a_proof_is_of_the_gap_that_is_asked_for(tmp_path):
+    """A run that was proved to a gap goes on to a smaller one, and is the run that asked for it from the beginning."""
+    algorithm, problem = fedmls.FedMLS(lam=0.05, T=200), svm(n=3, m=60)
+    run = {"algorithm": algorithm, "rounds": 60, "certificate": 2.0}
+    configs = parts(problem, tmp_path / "parts")
+    found = {}
+    for until in (8.0, 0.5, 1.0, None):
+        Job(**run, until=until).write(tmp_path)
+        found[until] = drive(tmp_path, InProcess(configs))
+    assert found[8.0].proved
+    assert found[0.5].proved
+    assert found[0.5].history["certified_gap"].iloc[-1] <= 0.5 < found[8.0].history["certified_gap"].iloc[-1]
+    assert len(found[1.0].history) == len(found[0.5].history)  # it is proved, and nobody is asked again
+    assert not found[None].proved
+    for until in (0.5, None):
+        expected = fedmls.simulate(algorithm, problem, rounds=60, certificate=2.0, until=until, optimum=None)
+        np.testing.assert_allclose(found[until].x, expected.x, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found[until].history["objective"], expected.history["objective"], rtol=1e-12)

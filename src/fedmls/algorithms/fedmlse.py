@@ -87,7 +87,9 @@ class FedMLSE:
 
     @property
     def traits(self) -> Traits:
-        return Traits(on_demand=("x",), certifies=True, numbers=("numbers",), reveals_objective=isinstance(self.lam0, str))
+        return Traits(
+            on_demand=("x",), certifies=True, numbers=("numbers",), reveals_objective=isinstance(self.lam0, str)
+        )
 
     @property
     def rounds_per_exchange(self) -> int:

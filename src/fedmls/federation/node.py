@@ -35,7 +35,7 @@ from fedmls.federation.job import Job, reveals_objective
 from fedmls.federation.locks import alone
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode
 from fedmls.federation.node_state import LOST, RunState, StateFolder, fingerprint
-from fedmls.federation.privacy import epsilon
+from fedmls.federation.privacy import check_installed, epsilon
 from fedmls.federation.survey import squares_around
 from fedmls.local import RowsLocal
 from fedmls.problem import Problem
@@ -273,6 +273,10 @@ class Node:
             if limit is not None:
                 raise Refused("it takes part only in runs with privacy (max_epsilon)")
             return
+        try:
+            check_installed()
+        except ValueError as error:
+            raise Refused(str(error)) from None
         file = self.config.state / LEDGER
         noted = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         this = {"run": begins, "noise": job.privacy.noise, "rounds": job.rounds}

@@ -73,7 +73,9 @@ class RunState(NamedTuple):
         now = {name: digest(value) for name, value in questions.items()}
         for name, found in now.items():
             if before.get(name, found) != found:
-                raise Refused(f"in exchange {message.exchange} of the run {self.run} it was asked for other {name} before")
+                raise Refused(
+                    f"in exchange {message.exchange} of the run {self.run} it was asked for other {name} before"
+                )
         return self._replace(exchange=message.exchange, answered=before | now, terms=self.terms | digests)
 
     def client_after(self, exchange: Any) -> dict[str, Any]:

@@ -249,7 +249,9 @@ def _no_larger(name: str, values: Array, columns: list[str], largest: float) -> 
     """Column sums that could be added up to infinity would be found out by honest nodes, and the sender by nobody."""
     if not (np.abs(values) <= largest).all():
         column = columns[int(np.argmax(np.abs(values)))]
-        raise MessageError(f"{name} is {np.abs(values).max():.3g} in column {column!r:.60}; at most {largest:g} is allowed")
+        raise MessageError(
+            f"{name} is {np.abs(values).max():.3g} in column {column!r:.60}; at most {largest:g} is allowed"
+        )
 
 
 def _same(what: str, found: Any, wanted: int) -> None:

@@ -13,6 +13,7 @@ from fedmls.local import RowsLocal
 from fedmls.problem import Problem
 from fedmls.types import Array
 
+
 def values(points: Any, problem: Problem) -> list[dict[str, Any]]:
     """f_i at the points."""
     found = []
