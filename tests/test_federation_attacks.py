@@ -571,8 +571,9 @@ def full(self, run, number, *rest):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
     save(self, run, number, *rest)
 files.Folder.save = full
+nodes = [NodeConfig(name=n, data=d, state=s) for n, d, s in (a.split(",") for a in sys.argv[2:])]
 try:
-    drive(sys.argv[1], InProcess([NodeConfig(name=n, data=d, state=s) for n, d, s in (a.split(",") for a in sys.argv[2:])]))
+    drive(sys.argv[1], InProcess(nodes))
 except Exception as error:
     print(type(error).__name__, error)
 """

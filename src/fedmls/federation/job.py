@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmls.algorithms import from_dict, to_dict
+from fedmls.checkpoint import whole_file
 from fedmls.checks import at_least, check_batch, hyperparameters, one_of, positive, real, truth, unknown, whole
 from fedmls.engine import check_algorithm, participants
 from fedmls.federation.messages import RUN_NAME
@@ -187,10 +188,10 @@ class Job:
         file = Path(file)
         if file.suffix not in (".toml", ".json"):
             file = file / FILES[0]
-        file.parent.mkdir(parents=True, exist_ok=True)
         values = self.to_dict()
         text = json.dumps(values, indent=2) + "\n" if file.suffix == ".json" else toml(values)
-        file.write_text(text, encoding="utf-8")
+        with whole_file(file) as stream:
+            stream.write(text.encode())
         return file
 
 
@@ -256,7 +257,12 @@ def toml(values: dict[str, Any], table: str = "") -> str:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_text(key)
+
+
+def toml_text(text: str) -> str:
+    """A text in TOML. JSON writes the same, but it cuts characters beyond the first 65,536 in two, and keeps DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Any) -> str:
@@ -266,4 +272,4 @@ def _value(value: Any) -> str:
         return "[" + ", ".join(_value(part) for part in value) + "]"
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value)  # text, whole numbers and truth values are written alike
+    return toml_text(value) if isinstance(value, str) else json.dumps(value)

@@ -5,6 +5,7 @@ One exchange is one call of ``answer`` at every node, over NVFlare's Collab API.
 """
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,21 +19,35 @@ from nvflare.collab.api.exceptions import RunAborted
 from fedmls.federation.messages import Message, encode
 from fedmls.federation.nvflare import NODE_FILE
 
+SERVER_NAME = "server"  # NVFlare's name for it in every job; no site can have it
+logger = logging.getLogger(__name__)
+
 
 class NodeApp:
-    """Hands each message to the :class:`~fedmls.federation.node.Node` of the site's own configuration file."""
+    """Hands each message of the server to the :class:`~fedmls.federation.node.Node` of the site's configuration file.
+
+    NVFlare lets every site of a job call what is published here, and says who calls by the certificate of the
+    connection. Nobody but the server is answered: another site could put the server's questions in its place.
+    """
 
     def __init__(self) -> None:
         self.node: Any = None
 
     @collab.publish  # type: ignore[untyped-decorator]
     def answer(self, message: bytes) -> bytes:
+        if collab.caller != SERVER_NAME:
+            logger.warning("%s asks this node a question, and only the server may; it gets no answer", collab.caller)
+            return _refusal("it answers the server only")
         try:
             self.node = self.node or _node(collab.site_name)
         except (ValueError, OSError) as error:  # told as a refusal: asking again would not help
-            return encode(Message("refused", "unknown", 0, 0, {"why": str(error)}))
+            return _refusal(str(error))
         reply: bytes = self.node.answer(message)
         return reply
+
+
+def _refusal(why: str) -> bytes:
+    return encode(Message("refused", "unknown", 0, 0, {"why": why}))
 
 
 def _node(site: str) -> Any:

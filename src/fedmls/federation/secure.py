@@ -18,12 +18,15 @@ have one mask.
 import base64
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmls.checkpoint import sync_folder, whole_file
 from fedmls.engine import participants
 from fedmls.federation.messages import Message, MessageError, encode
 from fedmls.types import Array
@@ -69,10 +72,7 @@ def private_key(file: Path) -> "X25519PrivateKey":
     except ImportError:
         raise ValueError(MISSING) from None
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pem = X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(pem)
+        _keep(file, X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     try:
         key = load_pem_private_key(file.read_bytes(), password=None)
     except (ValueError, TypeError):  # of another form, or with a password
@@ -80,6 +80,20 @@ def private_key(file: Path) -> "X25519PrivateKey":
     if not isinstance(key, X25519PrivateKey):
         raise ValueError(f"the key file {file.name} holds no X25519 key in PEM without a password")
     return key
+
+
+def _keep(file: Path, pem: bytes) -> None:
+    """The key in its file, whole and on the disk, before anybody is told its public part; one that is there stays."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = file.with_name(f"{file.name}.{secrets.token_hex(4)}.part")
+    try:
+        with whole_file(own, private=True) as stream:
+            stream.write(pem)
+        with suppress(FileExistsError):  # two that begin at once take the one that came first
+            os.link(own, file)
+    finally:
+        own.unlink(missing_ok=True)
+    sync_folder(file.parent)
 
 
 def public_key(key: "X25519PrivateKey") -> bytes:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedmls.checkpoint import whole_file
 from fedmls.checks import is_sparse, one_of, setting, unknown, whole
 from fedmls.federation import replies
 from fedmls.federation.data import NodeConfig, Refused, label_texts, prepared, read_rows
@@ -185,7 +186,8 @@ def reopen(out: Path | None, engine: str | None, changes: Mapping[str, Any]) -> 
 def _write(trial: Trial, parts: str) -> None:
     trial.job.write(trial.folder)
     about = {"engine": trial.engine, "parts": parts, "command": trial.command}
-    (trial.folder / TRIAL).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    with whole_file(trial.folder / TRIAL) as stream:
+        stream.write((json.dumps(about, indent=2) + "\n").encode())
 
 
 def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> Trial:
