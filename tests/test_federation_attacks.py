@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tracemalloc
+import warnings
 from dataclasses import replace
 
 import msgpack
@@ -688,3 +689,75 @@ def test_a_proof_is_of_the_gap_that_is_asked_for(tmp_path):
         expected = fedmls.simulate(algorithm, problem, rounds=60, certificate=2.0, until=until, optimum=None)
         np.testing.assert_allclose(found[until].x, expected.x, rtol=0, atol=1e-12)
         np.testing.assert_allclose(found[until].history["objective"], expected.history["objective"], rtol=1e-12)
+
+
+# Commands for those who keep a node
+
+
+def command(*arguments):
+    with warnings.catch_warnings():  # typer takes from click what a newer click warns of
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from typer.testing import CliRunner
+
+        from fedmls.cli import app
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def written(config, folder, **more):
+    """The configuration of a node in a file."""
+    lines = {"name": config.name, "data": str(config.data), "state": str(config.state)} | more
+    file = folder / f"{config.name}.toml"
+    file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items()))
+    return file
+
+
+def test_a_run_that_was_cleared_is_gone_and_nothing_in_it_is_answered_again(tmp_path):
+    configs = parts(PROBLEM, tmp_path / "parts")
+    kept = messages_of(4, configs, tmp_path, algorithm=fedmls.FedMLS())["site-1"]
+    file = written(configs[0], tmp_path)
+    assert kept.run in command("runs", file).output
+    wrong = command("runs", file, "--clear", "nothing")
+    assert wrong.exit_code == 2
+    assert f"no run 'nothing' is kept in {configs[0].state}; there are {kept.run}" in wrong.output
+    assert command("runs", file, "--clear", kept.run).output == f"{kept.run} is cleared\n"
+    assert not (configs[0].state / f"{kept.run}.state").exists()
+    assert command("runs", file).output == ""
+    survey = Message("survey", kept.run, 9, 0, {"job": Job(algorithm=fedmls.FedMLS(), **JOB).to_dict()})
+    for message in (kept, survey):
+        reply = asked(configs[0], message)
+        assert reply.kind == "refused"
+        assert f"the run {kept.run} was cleared here" in reply.body["why"]
+    drive(tmp_path, InProcess(configs), resume=False)  # another run begins
+    assert command("runs", file, "--clear-all").output.count("is cleared") == 1
+
+
+def test_the_command_shows_and_checks_the_peers(tmp_path):
+    pytest.importorskip("cryptography")
+    configs = parts(PROBLEM, tmp_path / "parts")
+    keys = [secure.as_text(secure.public_key(secure.private_key(config.key_file))) for config in configs]
+    alone = command("peers", written(configs[0], tmp_path))
+    assert alone.exit_code == 1
+    assert "without them secure sums guard it against an honest server only" in alone.output
+    for peers in (keys, keys[1:]):
+        file = written(configs[0], tmp_path, peers=peers)
+        for told in ((), keys, keys[1:]):
+            good = command("peers", file, *told)
+            assert good.exit_code == 0
+            lines = good.output.splitlines()
+            assert [line.split()[0] for line in lines] == keys
+            assert lines[0].endswith("site-1 itself")
+            assert lines[1].endswith(secure.fingerprint(secure.from_text(keys[1])))
+    other = secure.as_text(bytes(32))
+    for peers, told, why in (
+        (keys, [keys[1], other], f"{other} is none of its peers"),
+        (keys, [keys[1]], f"its peer {keys[2]} is none of the keys that were given"),
+        ([keys[1], keys[1], keys[2]], [], f"{keys[1]} is there twice"),
+        (keys[:2], [], "of 3 nodes, which a secure sum takes at least, it knows 2"),
+    ):
+        bad = command("peers", written(configs[0], tmp_path, peers=peers), *told)
+        assert bad.exit_code == 1
+        assert why in bad.output
+    for peers, told in ((["mlgv"], []), (keys, ["mlgv"])):
+        bad = command("peers", written(configs[0], tmp_path, peers=peers), *told)
+        assert bad.exit_code == 2
+        assert "'mlgv' is no public key of a node; fedmls key prints one" in bad.output

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -500,6 +501,25 @@ def test_a_key_is_made_once_and_for_its_owner_only(tmp_path):
     before = file.read_bytes()
     federate(PROBLEM, tmp_path, algorithm=fedmls.FedAvg(), **JOB)
     assert file.read_bytes() == before
+
+
+def test_a_key_is_on_the_disk_before_it_is_used(tmp_path, monkeypatch):
+    import os
+
+    done, sync, link = [], os.fsync, os.link
+    monkeypatch.setattr(os, "fsync", lambda handle: (done.append("sync"), sync(handle)))
+    monkeypatch.setattr(os, "link", lambda *names: (done.append("name"), link(*names)))
+    secure.private_key(tmp_path / "new" / "key")
+    assert done[0] == "sync"
+    assert done[-2:] == ["name", "sync"]
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["key"]
+
+
+def test_two_who_make_a_key_at_once_have_the_same(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        for i in range(5):
+            keys = list(pool.map(lambda _, file=tmp_path / str(i): secure.private_key(file), range(8)))
+            assert len({secure.public_key(key) for key in keys}) == 1
 
 
 def test_another_key_in_mid_run_is_refused_by_name(tmp_path):

@@ -6,10 +6,11 @@ length at most ``clip``, and to every coordinate is added normal noise of deviat
 The noise is that of OpenDP: bits of a cryptographic generator, on a grid. Normal numbers in floating point have gaps
 that betray what they were added to (Mironov, "On significance of the least significant bits for differential privacy",
 CCS 2012), and NumPy's generators are not made for secrets. So the vector is rounded towards zero to multiples of a
-power of two, of which the deviation is 2^44 to 2^45, and a discrete Gaussian is added to these whole numbers, exactly (Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020). A normal
-number that is rounded to the grid is as private as before it was rounded, and the discrete Gaussian is at most
-1/(48·2^88) < 2^-93 from it in total variation. So ε is computed for the normal distribution; over a billion coordinates
-the true δ is larger by less than (1 + e^ε)·1e-18.
+power of two, of which the deviation is 2^44 to 2^45, and a discrete Gaussian is added to these whole numbers, exactly
+(Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020). A normal number that is
+rounded to the grid is as private as before it was rounded, and the discrete Gaussian is at most 1/(48·2^88) < 2^-93
+from it in total variation. So ε is computed for the normal distribution; over a billion coordinates the true δ is
+larger by less than (1 + e^ε)·1e-18.
 
 What is protected, and against whom: all the data of one client, in all rounds of a run together, against the server and
 everybody who sees what it sees. Two clients that differ in all their rows send, in one round, vectors at most 2 clip

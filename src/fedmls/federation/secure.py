@@ -120,6 +120,40 @@ def as_text(public: bytes) -> str:
     return base64.b64encode(public).decode()
 
 
+def from_text(text: str) -> bytes:
+    """The public key that :func:`as_text` has written; a ValueError if it is none."""
+    try:
+        public = base64.b64decode(text, validate=True)
+    except ValueError:
+        public = b""
+    if len(public) != 32 or as_text(public) != text:
+        raise ValueError(f"{text!r:.60} is no public key of a node; fedmls key prints one")
+    return public
+
+
+def fingerprint(public: bytes) -> str:
+    """A public key in short, to be compared by word of mouth: 128 bits of its SHA-256."""
+    digest = hashlib.sha256(public).hexdigest()[:32]
+    return " ".join(digest[i : i + 4] for i in range(0, 32, 4))
+
+
+def check_peers(own: bytes, peers: Sequence[str] | None, told: Sequence[str] = ()) -> list[str]:
+    """What is wrong with the peers of a node of this key, in sentences; ``told``: their keys, as they were told it."""
+    if peers is None:
+        return ["it has no peers: without them secure sums guard it against an honest server only"]
+    mine = as_text(own)
+    others = [key for key in dict.fromkeys(peers) if key != mine]
+    wrong = [f"{key} is there twice" for key in dict.fromkeys(peers) if peers.count(key) > 1]
+    if len(others) < LEAST - 1:
+        wrong.append(f"of {LEAST} nodes, which a secure sum takes at least, it knows {len(others) + 1}")
+    for key in told:
+        from_text(key)
+    if told:
+        wrong += [f"{key} is none of its peers" for key in told if key not in (*others, mine)]
+        wrong += [f"its peer {key} is none of the keys that were given" for key in others if key not in told]
+    return wrong
+
+
 def question(asked: Message, *parts: Any) -> bytes:
     """A digest of what all nodes of a sum are asked alike."""
     return hashlib.sha256(encode(Message(asked.kind, asked.run, asked.exchange, 0, {"parts": parts}))).digest()
