@@ -400,6 +400,22 @@ assert time.monotonic() - began < 2.9
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
+def test_the_page_tells_the_pauses_that_the_code_sets():
+    from flwr.common import constant
+
+    page = " ".join((Path(__file__).parent.parent / "docs" / "deploy-flower.md").read_text().split())
+    [told] = re.findall(
+        r"\(([\d.]+) s instead of 3 between looks, a heartbeat that counts for (\d+) s instead of (\d+), "
+        r"at most (\d+) s instead of (\d+) until",
+        page,
+    )
+    own = constant.HEARTBEAT_DEFAULT_INTERVAL, constant.MAX_RETRY_DELAY
+    changed = flower_warm.LOOK, flower_warm.HEARTBEAT, flower_warm.RETRY
+    assert list(map(float, told)) == [changed[0], changed[1], own[0], changed[2], own[1]]
+    taken_for_alive = constant.HEARTBEAT_PATIENCE * flower_warm.HEARTBEAT
+    assert f"alive for up to {taken_for_alive} seconds (a `flower-supernode`: {2 * own[0]})" in page
+
+
 def test_a_deployment_says_what_is_wrong_with_its_nodes(tmp_path):
     files = node_files(tmp_path, svm(n=2, m=20))
     with pytest.raises(ValueError, match=r"nowhere.toml: there is no such file"):

@@ -6,7 +6,8 @@ opening.py    the exchanges before round 1;  survey.py: what the server learns f
 clients.py    an exchange with the clients of a round: who is asked, who stands in, what the server sees
 post.py       the transport's interface, and what is done when a node does not answer
 replies.py    checks of every reply before it is used;  folder.py: the files of a run
-node.py       the client: answers messages, keeps its state on disk;  work.py: what it does in a round
+node.py       the client: answers messages;  node_state.py: what it keeps of a run, and which questions it therefore
+              answers;  work.py: what it does in a round
 data.py       its rows;  split.py: parts for a trial;  locks.py: one at a time
 messages.py   what travels
 inprocess.py  a transport within one process
