@@ -202,6 +202,39 @@ def test_who_is_killed_is_started_again(deployment, tmp_path, name, algorithm):
     check_model(job, algorithm, rounds)
 
 
+def test_a_node_that_is_stopped_for_longer_than_the_console_waits(deployment, tmp_path, monkeypatch):
+    """The server is only waiting for that node, as the job says; when it is back the job goes on."""
+    rounds, failures, said = 60, [], []
+    job = write_job(tmp_path / "job", fedmls.FedMLS(), rounds, timeout=5.0)
+    monkeypatch.setattr(deployment.console, "patience", 10.0)
+
+    def run():
+        try:
+            deployment.run(job, said.append)
+        except Exception as error:
+            failures.append(error)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    wait_until(lambda: failures or len(exchanges(job)) > 10)
+    stopped = [psutil.Process(process) for process in marked(f"{deployment.folder}|site-2")]
+    assert len(stopped) >= 2  # the site's own process and that of the job
+    try:
+        for process in stopped:
+            process.suspend()
+        runner.join(60)
+        assert runner.is_alive(), failures
+    finally:
+        for process in stopped:
+            process.resume()
+    runner.join(200)
+    assert not runner.is_alive()
+    assert not failures
+    check_exchanges(job, rounds)
+    check_model(job, fedmls.FedMLS(), rounds)
+    assert not [line for line in said if "submitting" in line], said
+
+
 def test_ctrl_c_takes_everything_down(tmp_path):
     nodes, folder = node_files(tmp_path / "nodes"), tmp_path / "deployment"
     job = write_job(tmp_path / "job", fedmls.FedMLS(), 10)

@@ -19,6 +19,7 @@ from nvflare.collab.api.exceptions import RunAborted
 from fedmls.federation.messages import Message, encode
 from fedmls.federation.nvflare import NODE_FILE
 
+NODE_SECONDS = 2.0  # for a node to tell the console of its jobs
 SERVER_NAME = "server"  # NVFlare's name for it in every job; no site can have it
 logger = logging.getLogger(__name__)
 
@@ -122,12 +123,28 @@ class Session:
         return {client.name: client.last_connect_time or 0.0 for client in self.flare.get_connected_client_list()}
 
     def jobs(self) -> dict[str, list[str]]:
-        """The nodes that answer now, and the jobs that each runs."""
+        """The nodes that answer now, and the jobs that each runs.
+
+        One after the other: the server waits for a node that has stopped as long as we do for the server, and whoever
+        asked for all of them would get no answer of any.
+        """
         found: dict[str, list[str]] = {}
-        for entry in self.flare.get_client_job_status() or ():
-            if entry.get("status") != "no_reply":
-                found.setdefault(entry["client_name"], []).extend([entry["job_id"]] if "job_id" in entry else [])
+        for name in self.connected():  # which raises if it is the server that does not answer
+            for entry in self._job_status(name):
+                if entry.get("status") != "no_reply":
+                    found.setdefault(entry["client_name"], []).extend([entry["job_id"]] if "job_id" in entry else [])
         return found
+
+    def _job_status(self, name: str) -> list[dict[str, Any]]:
+        from nvflare.fuel.flare_api.api_spec import NoConnection
+
+        self.flare.set_timeout(NODE_SECONDS)
+        try:
+            return self.flare.get_client_job_status([name]) or []
+        except NoConnection:
+            return []
+        finally:
+            self.flare.unset_timeout()
 
     def submit(self, folder: str) -> str:
         """Submit a job, in the place of those of its name that have not ended."""
