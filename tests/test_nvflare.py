@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -233,6 +234,27 @@ def test_a_node_that_is_stopped_for_longer_than_the_console_waits(deployment, tm
     check_exchanges(job, rounds)
     check_model(job, fedmls.FedMLS(), rounds)
     assert not [line for line in said if "submitting" in line], said
+
+
+def test_threads_do_not_grow_with_the_exchanges(deployment, tmp_path):
+    """NVFlare starts one for every message, which stays for a minute."""
+    most, done = {}, threading.Event()
+
+    def watch():
+        while not done.wait(0.5):
+            for process in marked(str(deployment.folder)):
+                with suppress(psutil.Error):
+                    most[process] = max(most.get(process, 0), psutil.Process(process).num_threads())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        deployment.run(write_job(tmp_path / "job", fedmls.FedMLS(T=1), 250))
+    finally:
+        done.set()
+        watcher.join()
+    assert len(most) >= 8  # server and nodes, each with a process for the job
+    assert max(most.values()) < 150, sorted(most.values())
 
 
 def test_ctrl_c_takes_everything_down(tmp_path):

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,24 @@ def test_what_a_killed_owner_and_its_guard_left_behind_is_named_and_ended_by_the
     assert not marked(f"{folder}|")
     assert not (folder / "private").exists()
     assert folder not in left_behind()
+
+
+def test_a_thousand_timers_wait_in_one_thread():
+    from fedmls.federation.shared_timer import SharedTimer
+
+    called, before = [], threading.active_count()
+    timers = [SharedTimer(0.6 - i / 2000, called.append, (i,)) for i in range(1000)]
+    timers.append(SharedTimer(0.05, lambda: 1 / 0))  # the others go on
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
+    for timer in timers[:1000:2]:
+        timer.cancel()
+    assert threading.active_count() <= before + 1
+    wait_until(lambda: len(called) == 500)
+    assert called == list(range(999, 0, -2))
+    SharedTimer(0.0, called.append, kwargs=None, args=("again",)).start()
+    wait_until(lambda: called[-1] == "again")
 
 
 def test_keys_that_a_power_failure_left_are_replaced(tmp_path):

@@ -8,9 +8,12 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from nvflare.collab import collab
@@ -18,10 +21,24 @@ from nvflare.collab.api.exceptions import RunAborted
 
 from fedmls.federation.messages import Message, encode
 from fedmls.federation.nvflare import NODE_FILE
+from fedmls.federation.shared_timer import SharedTimer
 
 NODE_SECONDS = 2.0  # for a node to tell the console of its jobs
 SERVER_NAME = "server"  # NVFlare's name for it in every job; no site can have it
 logger = logging.getLogger(__name__)
+
+
+def share_timers() -> None:
+    """Let NVFlare remember the streams that it has received with one thread, not with a thread for each.
+
+    It forgets a stream a minute after its end by a timer: as many threads as there were messages in that minute, some
+    thousands at the server of a job with short rounds.
+    """
+    receiver: Any = import_module("nvflare.fuel.f3.streaming.byte_receiver")
+    receiver.threading = SimpleNamespace(**{**vars(threading), "Timer": SharedTimer})
+
+
+share_timers()  # as soon as a job's process imports this
 
 
 class NodeApp:
