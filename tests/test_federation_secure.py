@@ -326,6 +326,27 @@ def test_answers_to_different_questions_do_not_add_up(tmp_path):
         drive(tmp_path, Inconsistent(configs))
 
 
+@pytest.mark.parametrize(
+    ("call", "place", "message"),
+    [
+        (2, 1, "the column sums are rejected, and nobody can tell by which node: they are of"),
+        (3, 2, "the squares of the columns are rejected, and nobody can tell by which node: some are negative"),
+    ],
+)
+def test_column_sums_that_cannot_be_are_rejected(call, place, message, tmp_path):
+    """Otherwise honest nodes would refuse what the server makes of them."""
+
+    def push(body):
+        uploads = body["uploads"].copy()
+        uploads[1, place] -= 2**40
+        body["uploads"] = uploads
+
+    configs = parts(PROBLEM, tmp_path / "parts")
+    Job(algorithm=fedmls.FedAvg(), standardise=True, **JOB).write(tmp_path)
+    with pytest.raises(Stopped, match=f"^{message}"):
+        drive(tmp_path, InProcess(configs, corrupt={("site-2", call): changed(push)}))
+
+
 # Those who fail
 
 

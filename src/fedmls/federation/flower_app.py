@@ -53,7 +53,7 @@ def _answer(context: Context, name: str, message: bytes) -> bytes:
         node = Node(Path(file))
         if node.name != name:
             raise ValueError(f"its node file is of {node.name!r}, but its key is registered as {name!r}")
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return messages.encode(messages.Message("refused", "unknown", 0, 0, {"why": str(error)}))
     return node.answer(message)
 
