@@ -52,7 +52,7 @@ class Node:
         self.config = config if isinstance(config, NodeConfig) else NodeConfig.read(config)
         self.name = self.config.name
         self.state = StateFolder(self.config.state)
-        self._read: tuple[Any, Rows, str] | None = None
+        self._read: tuple[Any, Rows] | None = None
         self._problem: tuple[Any, Problem] | None = None
 
     def answer(self, message: bytes) -> bytes:
@@ -130,9 +130,7 @@ class Node:
 
     def _opening(self, asked: Message, terms: dict[str, Any] | None = None) -> RunState:
         """Keep that it was asked before round 1, and refuse what differs from what it was asked before."""
-        self._rows()
-        assert self._read is not None
-        data = self._read[2]
+        data = fingerprint(self._rows())
         kept = self.state.load(asked.run) or RunState.new(asked.run, data)
         if kept.data != data:
             raise Refused(f"its data have changed since the run began; {LOST}")
@@ -304,8 +302,7 @@ class Node:
         """The rows of the file, read again only when it has changed."""
         stamp = _stamp(self.config.data)
         if self._read is None or self._read[0] != stamp:
-            rows = read_rows(self.config)
-            self._read = stamp, rows, fingerprint(rows)
+            self._read = stamp, read_rows(self.config)
         return self._read[1]
 
     def _problem_of(self, begin: Message, fingerprint: str | None = None) -> Problem:
