@@ -259,8 +259,17 @@ def test_other_pairs_of_rounds_are_not_compared():
 
 def test_a_run_that_was_proved_has_ended():
     run(job(certificate=5.0, until=1e9), Source(file=table("r.csv"), label="y", by="ward"))
-    with pytest.raises(ValueError, match="its gap was proved"):
-        trials.reopen(Path("out"), None, {"rounds": 100})
+    for until in (None, 1e9, 2e9):
+        with pytest.raises(ValueError, match="its gap was proved"):
+            trials.reopen(Path("out"), None, {"rounds": 100, "until": until})
+
+
+def test_a_run_that_was_proved_goes_on_to_a_smaller_gap():
+    run(job(certificate=5.0, until=1e9), Source(file=table("r.csv"), label="y", by="ward"))
+    outcome = federating.run(trials.reopen(Path("out"), None, {"until": 1e-9}), print)
+    assert outcome.last["round"] == 6
+    assert json.loads(Path("out/setup.json").read_text())["status"] == "finished"
+    assert outcome.difference == 0
 
 
 def test_sigterm_and_failures_say_what_is_kept(monkeypatch, capsys):

@@ -96,7 +96,7 @@ class Clients:
         work = rounds if i in working else []
         among = [[j, int(at.answered[j])] for j in working] if self.job.secure else None
         body = {"after": int(at.answered[i]), "rounds": work, "points": points, "among": among}
-        return Message("round", self.run, at.spent.exchanges + 1, at.spent.round + len(work), body)
+        return Message("round", self.run, at.number + 1, at.spent.round + len(work), body)
 
     def _check(self, data: bytes, asked: Message) -> Done | Masked:
         check = replies.masked if self.job.secure else replies.done

@@ -1,7 +1,7 @@
 """Checks of every reply before it is used: size, header, fields, shapes, finite numbers, norms.
 
 A reply that fails one is a :class:`fedmls.federation.messages.MessageError`; a node that says itself why it does not
-answer is a :class:`NodeRefused`. Nothing of either is used.
+answer is a :class:`NodeRefused`. Nothing of either is used, and nothing else is raised, whatever the reply is.
 """
 
 import math
@@ -11,11 +11,12 @@ import numpy as np
 
 from fedmls.engine import message_types
 from fedmls.federation.job import Job
-from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, fields
+from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, fields, printable
 from fedmls.problem import Problem
 from fedmls.types import Algorithm, Array
 
-SETUP_LIMIT = 64 * MEBIBYTE
+SURVEY_LIMIT = 64 * MEBIBYTE  # columns and their sums, of which nobody knows yet how many there are
+LARGEST = 1e140  # of a column sum: squares of such numbers can still be added up
 OVERHEAD = 4096  # bytes of names and numbers around the vectors of one round
 
 
@@ -32,6 +33,7 @@ class Shapes(NamedTuple):
     dimension: int
     cut: bool
     max_norm: float
+    packed: bool = False  # whether arrays may be written shorter than they are
 
     def limit(self, rounds: int, points: int, width: int = 8) -> int:
         """No good reply has more bytes. width: of a number."""
@@ -86,16 +88,19 @@ def upload_shapes(algorithm: Algorithm, dimension: int, n: int, cut: bool, max_n
     shapes, traits = {name: np.shape(value) for name, value in up._asdict().items()}, algorithm.traits
     # fields of numbers may hold squared lengths
     longest = {name: max_norm**2 if name in traits.numbers else max_norm for name in shapes}
-    return Shapes(shapes, longest, traits.on_demand, dimension, cut, max_norm)
+    return Shapes(shapes, longest, traits.on_demand, dimension, cut, max_norm, traits.packed is not None)
 
 
-def opened(data: bytes, asked: Message, kind: str, limit: int) -> dict[str, Any]:
-    """The body of the reply of this kind to what was asked."""
-    reply = decode(data, limit)
+def opened(data: bytes, asked: Message, kind: str, limit: int, packed: bool = False) -> dict[str, Any]:
+    """The body of the reply of this kind to what was asked.
+
+    packed: its arrays may take ``limit`` bytes; otherwise no more than the reply itself, which holds them as they are.
+    """
+    reply = decode(data, limit, limit if packed else len(data))
     if reply.kind == "refused":
         why = reply.body["why"]
         raise NodeRefused(
-            why[:1000] if isinstance(why, str) and why.isprintable() else "it refuses and does not say why"
+            printable(why) if isinstance(why, str) and why.isprintable() else "it refuses and does not say why"
         )
     if reply.run != asked.run:
         raise MessageError(f"a reply for the run {reply.run}, not {asked.run}")
@@ -111,9 +116,10 @@ def opened(data: bytes, asked: Message, kind: str, limit: int) -> dict[str, Any]
 
 def surveyed(data: bytes, asked: Message, job: Job) -> dict[str, Any]:
     """What a node tells before round 1, of which only what the job needs."""
-    body = opened(data, asked, "surveyed", SETUP_LIMIT)
+    body = opened(data, asked, "surveyed", SURVEY_LIMIT)
     rows, columns, classes = body["rows"], body["columns"], body["classes"]
-    _count("rows", rows, least=1)
+    if _count("rows", rows, least=1) > job.max_rows:
+        raise MessageError(f"rows is {rows}; at most {job.max_rows} are allowed (max_rows)")
     _texts("columns", columns)
     if not columns or len(set(columns)) != len(columns):
         raise MessageError("its columns are none, or two have one name")
@@ -132,15 +138,18 @@ def surveyed(data: bytes, asked: Message, job: Job) -> dict[str, Any]:
         counts = _array("counts", body["counts"], shape, dtype="int64")
         if not ((counts >= 0) & (counts <= rows)).all():
             raise MessageError(f"counts holds numbers outside of 0..{rows}")
-        _array("sums", body["sums"], shape)
-    if job.standardise and (_array("squares", body["squares"], shape) < 0).any():
-        raise MessageError("squares holds negative numbers")
+        _no_larger("sums", _array("sums", body["sums"], shape), columns, LARGEST)
+    if job.standardise:
+        squares = _array("squares", body["squares"], shape)
+        if (squares < 0).any():
+            raise MessageError("squares holds negative numbers")
+        _no_larger("squares", squares, columns, LARGEST**2)
     return body
 
 
 def begun(data: bytes, asked: Message) -> float:
     """G_i, which may be infinite."""
-    G = opened(data, asked, "begun", SETUP_LIMIT)["lipschitz"]
+    G = opened(data, asked, "begun", OVERHEAD)["lipschitz"]
     if type(G) is not float or not G >= 0:
         raise MessageError(f"lipschitz is {G!r:.60}, which is no number of at least 0")
     return G
@@ -149,13 +158,13 @@ def begun(data: bytes, asked: Message) -> float:
 def done(data: bytes, asked: Message, shapes: Shapes) -> Done:
     """What a client sends for the rounds and points it was asked for, and nothing else."""
     wanted, points = asked.body["rounds"], asked.body["points"]
-    body = opened(data, asked, "done", shapes.limit(len(wanted), len(points)))
+    body = opened(data, asked, "done", shapes.limit(len(wanted), len(points)), shapes.packed)
     uploads = [upload(one, each, shapes) for one, each in _each("rounds", body["rounds"], wanted)]
     values = {}
     for found, point in _each("values", body["values"], points):
         fields("a value", found, {"k", "candidate", "value"})
-        if (found["k"], found["candidate"]) != (point["k"], point["candidate"]):
-            raise MessageError(f"a value for round {found['k']!r:.20}, not {point['k']}")
+        _same("a value for round", found["k"], point["k"])
+        _same("a value for candidate", found["candidate"], point["candidate"])
         values[point["k"], point["candidate"]] = _number("value", found["value"])
     return Done(uploads, values)
 
@@ -167,8 +176,7 @@ def masked(data: bytes, asked: Message, shapes: Shapes) -> Masked:
     steps, subgradients = [], []
     for found, each in _each("rounds", body["rounds"], wanted):
         fields("a round", found, {"k", "steps", "subgradients"})
-        if found["k"] != each["k"]:
-            raise MessageError(f"an upload for round {found['k']!r:.20}, not {each['k']}")
+        _same("an upload for round", found["k"], each["k"])
         steps.append(_count("steps", found["steps"]))
         subgradients.append(_count("subgradients", found["subgradients"]))
     size = sum(math.prod(shape) for _, shape in shapes.parts(wanted))
@@ -178,7 +186,10 @@ def masked(data: bytes, asked: Message, shapes: Shapes) -> Masked:
 
 def masked_sums(data: bytes, asked: Message, size: int) -> Any:
     """Column sums, if they are secure."""
-    return _words("uploads", opened(data, asked, "masked", SETUP_LIMIT)["uploads"], size)
+    body = opened(data, asked, "masked", OVERHEAD + 16 * (size + 1))
+    _each("rounds", body["rounds"], [])
+    _words("values", body["values"], None)
+    return _words("uploads", body["uploads"], size)
 
 
 def _words(name: str, value: Any, size: int | None) -> Any:
@@ -199,9 +210,8 @@ def _each(name: str, found: Any, wanted: list[Any]) -> Any:
 def upload(found: Any, wanted: dict[str, Any], shapes: Shapes) -> Upload:
     """One round of a reply."""
     fields("a round", found, {"k", "up", "cut", "steps", "subgradients"})
-    k, asked = wanted["k"], wanted["asked"]
-    if found["k"] != k:
-        raise MessageError(f"an upload for round {found['k']!r:.20}, not {k}")
+    asked = wanted["asked"]
+    _same("an upload for round", found["k"], wanted["k"])
     names = shapes.sent(asked)
     fields("an upload", found["up"], names)
     up = {name: vector(name, found["up"][name], shapes.up[name], shapes.longest[name]) for name in names}
@@ -233,6 +243,20 @@ def _array(name: str, value: Any, shape: tuple[int, ...], dtype: str = "float64"
     if not np.isfinite(value).all():
         raise MessageError(f"{name} holds values that are not finite")
     return value
+
+
+def _no_larger(name: str, values: Array, columns: list[str], largest: float) -> None:
+    """Column sums that could be added up to infinity would be found out by honest nodes, and the sender by nobody."""
+    if not (np.abs(values) <= largest).all():
+        column = columns[int(np.argmax(np.abs(values)))]
+        raise MessageError(
+            f"{name} is {np.abs(values).max():.3g} in column {column!r:.60}; at most {largest:g} is allowed"
+        )
+
+
+def _same(what: str, found: Any, wanted: int) -> None:
+    if type(found) is not int or found != wanted:
+        raise MessageError(f"{what} {found!r:.20}, not {wanted}")
 
 
 def _number(name: str, value: Any) -> float:

@@ -7,13 +7,11 @@ import numpy as np
 from fedmls.engine import message_types
 from fedmls.federation.data import Refused
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, fields
+from fedmls.federation.messages import fields
 from fedmls.federation.privacy import noisy
 from fedmls.local import RowsLocal
 from fedmls.problem import Problem
 from fedmls.types import Array
-
-LOST = "a new run from the last model is the way to go on"
 
 
 def values(points: Any, problem: Problem) -> list[dict[str, Any]]:
@@ -40,19 +38,6 @@ def snapshot(client: Any, local: RowsLocal) -> dict[str, Any]:
         "steps": int(local.steps[0]),
         "subgradients": local.subgradients,
     }
-
-
-def state_after(kept: Message, asked: Message) -> tuple[dict[str, Any], int]:
-    """The state after the exchange that the server knows of, and that exchange."""
-    after = asked.body["after"]
-    if kept.exchange == after:
-        return kept.body["after"], after
-    if kept.body["before_exchange"] == after:  # the reply to the last message never arrived
-        return kept.body["before"], after
-    raise Refused(
-        f"its state of the run {kept.run} is that after exchange {kept.exchange}, and the server knows of exchange "
-        f"{after}: the file was replaced by another; {LOST}"
-    )
 
 
 def work(
