@@ -247,21 +247,23 @@ def test_what_reveals_the_objective_says_so(name):
     from tests.test_algorithms import SMALL_STEPS
 
     made = fedmls.make(name, **SMALL_STEPS.get(name, {}))
-    problem = svm(n=1, m=30)
+    problem = svm(n=1, m=30, l2=0.1)
     auto = [replace(made, lam0="auto")] if name in ("fedmls", "fedmlse", "fedmlsd") else []
     for algorithm in (made, *auto):
         x0 = np.full(problem.dimension, 0.1)
-        server, client = algorithm.init(x0, 1)
+        server, client = algorithm.init(x0, 4)
         told = []
         for k in (1, 2, 3):
             server, down = algorithm.broadcast(k, server, np.random.default_rng(0))
-            local = problem.local_as(0, 1, 1.0)
+            local = problem.local_as(0, 4, 0.25)
             local.begin(k)
             values = [problem.value(v) for v in down if isinstance(v, np.ndarray) and v.shape == x0.shape]
             client, up = algorithm.client_round(k, client, down, local)
             assert isinstance(up, message_types(algorithm)[1])
-            numbers = np.concatenate([np.ravel(field) for field in up])
-            told += [np.isclose(numbers, value, rtol=1e-9).any() for value in [*values, problem.value(x0)]]
+            # f_i may come in parts, and without the l2 term, which the server knows.
+            numbers = np.concatenate([*(np.ravel(field) for field in up), [np.sum(field) for field in up]])
+            values += [problem.value(x0), problem.value(x0) - 0.05 * x0[:-1] @ x0[:-1]]
+            told += [np.isclose(numbers, w * value, rtol=1e-9).any() for value in values for w in (1, 0.25)]
             server = algorithm.server_round(
                 k, server, up if algorithm.traits.aggregate == "mean" else type(up)(*(field[None] for field in up))
             )

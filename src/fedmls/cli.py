@@ -466,7 +466,7 @@ def federate(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            help="fedmlsd unless given; fedmls pairs its rounds, two in an exchange. fedmls list shows all.",
+            help="fedmlsb unless given; fedmls pairs its rounds, two in an exchange. fedmls list shows all.",
             autocompletion=_algorithms,
         ),
     ] = None,

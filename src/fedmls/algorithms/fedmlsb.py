@@ -138,7 +138,11 @@ class FedMLSB:
 
     name: ClassVar[str] = "fedmlsb"
     traits: ClassVar[Traits] = Traits(
-        numbers=("f", "H", "terms", "mu", "numbers", "a"), proves=True, reads_all_rows=True, reveals_objective=True
+        numbers=("f", "H", "terms", "mu", "numbers", "a"),
+        proves=True,
+        reads_all_rows=True,
+        varying=True,
+        reveals_objective=True,
     )
     lanes: int = 3
 

@@ -128,9 +128,7 @@ class Driver:
     def _prepare(self, server: Any, x0: Array) -> None:
         survey, job = self.survey, self.job
         self.recorder = Recorder(self.algorithm, survey, server, x0, None, {}, job.certificate)
-        shapes = replies.upload_shapes(
-            self.algorithm, survey.dimension, survey.n, job.certificate is not None, job.max_norm
-        )
+        shapes = replies.upload_shapes(self.algorithm, survey.dimension, survey.n, job.sends_cuts, job.max_norm)
         self.clients = Clients(self.name, job, survey, shapes, self.post)
 
     def _resume(self) -> None:
@@ -187,15 +185,17 @@ class Driver:
             objectives = [found.objectives.get((k, candidate), np.nan) for candidate in range(len(one.models))]
             chosen = 0 if np.isnan(objectives).any() else int(np.argmin(objectives))
             x = one.models[chosen]
-            rows.append(self._row(one, x, objectives[chosen]))
+            rows.append(self._row(one, x, objectives[chosen], told=True))
         proved = self._proved(rows)
         if last or proved:
             total = at.spent._asdict()
             rows[-1] |= {name: total[name] for name in total if name.startswith(("exchanges", "vectors", "bytes"))}
         return replace(at, x=x, rows=rows, pending=[], proved=proved)
 
-    def _row(self, one: Pending, x: Array, objective: float) -> dict[str, float]:
-        row = self.recorder.row_of(one.counters, x, objective, one.bound)
+    def _row(self, one: Pending, x: Array, objective: float, told: bool = False) -> dict[str, float]:
+        """told: clients told the objective, later than the row is of; an algorithm that proves did not know it then."""
+        known = not (told and self.algorithm.traits.proves)
+        row = self.recorder.row_of(one.counters, x, objective, one.bound, known)
         return row | {"seconds": time.monotonic() - self.began}
 
     def _moved(self, at: At, server: Any, rounds: list[dict[str, Any]], found: Gathered) -> At:
@@ -212,14 +212,16 @@ class Driver:
             spent = spent._replace(round=k, local_steps=int(steps.max()), subgradients=int(subgradients.sum()))
             if not wanted["asked"]:
                 continue
-            one = Pending(spent, self._models(k, server), self._bound(seen.cut))
+            objective, bound = self._known(server, seen.cut)
+            one = Pending(spent, self._models(k, server), bound)
             x = one.models[0]
-            if self.survey.reports_objective:
+            if np.isnan(objective) and self.survey.reports_objective:
                 pending.append(one)
             else:
-                rows.append(self._row(one, x, np.nan))
+                rows.append(self._row(one, x, objective))
         return replace(
             at,
+            proved=not pending and self._proved(rows),
             x=x,
             server=server,
             spent=spent,
@@ -238,11 +240,15 @@ class Driver:
             raise Stopped(f"the run has diverged: the model of round {k} is not finite; take smaller steps")
         return found
 
-    def _bound(self, cut: tuple[float, Array] | None) -> float:
-        """The lower bound that the clients' cuts give; -inf without a certificate."""
+    def _known(self, server: Any, cut: tuple[float, Array] | None) -> tuple[float, float]:
+        """The objective, where the server knows it by itself (else NaN), and the lower bound, by itself or by the
+        clients' cuts; -inf without a certificate."""
+        if self.algorithm.traits.proves:
+            objective: float = self.algorithm.objective(server)  # type: ignore[attr-defined]
+            return objective, self.recorder.known(server)[0]
         if self.recorder.radius is None or cut is None:
-            return -np.inf
-        return least(self.survey, *cut, self.recorder.radius, self.at.x0)
+            return np.nan, -np.inf
+        return np.nan, least(self.survey, *cut, self.recorder.radius, self.at.x0)
 
     def _event(self, kind: str, spent: Counters, failed: dict[str, str]) -> None:
         """A line on the exchange that was done; the objective is that of the last round for which it is known."""

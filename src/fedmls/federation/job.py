@@ -144,6 +144,11 @@ class Job:
                 "take fedmlsp, or fedavg, scaffold or feddyn with participants, or another " + key
             )
 
+    @property
+    def sends_cuts(self) -> bool:
+        """Whether nodes send a cut of their slopes, for a certificate that the algorithm does not make by itself."""
+        return self.certificate is not None and not self.algorithm.traits.proves
+
     def get_loss(self) -> Loss:
         return get_loss(self.loss, self.loss_parameter)
 
@@ -199,10 +204,10 @@ class Job:
 
 def reveals_objective(job: Job) -> str:
     """Why the server of this job learns f_i, or something as good, even if it asks for no objective; else nothing."""
-    if job.certificate is not None:
+    if job.sends_cuts:
         return "the cuts of a certificate tell as much; leave out certificate"
     if job.algorithm.traits.reveals_objective:
-        return f"{job.algorithm.name} as it is set sends it up by itself; give lam0 a number, or take another algorithm"
+        return f"{job.algorithm.name} as it is set sends it up by itself; take another algorithm, or a number for lam0"
     return ""
 
 

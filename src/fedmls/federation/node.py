@@ -226,7 +226,7 @@ class Node:
 
     def _check_uploads(self, begin: dict[str, Any], job: Job, done: Any, rounds: Any) -> None:
         d, n = len(begin["start"]), begin["n"]
-        shapes = replies.upload_shapes(job.algorithm, d, n, job.certificate is not None, job.max_norm)
+        shapes = replies.upload_shapes(job.algorithm, d, n, job.sends_cuts, job.max_norm)
         try:
             for one, wanted in zip(done, rounds, strict=True):
                 replies.upload(one, wanted, shapes)
@@ -292,7 +292,7 @@ class Node:
     def _local(self, begin: dict[str, Any], problem: Problem, state: dict[str, Any] | None = None) -> RowsLocal:
         job = _job(begin["job"])
         local = problem.local_as(begin["client"], begin["n"], begin["weight"], seed=job.seed, batch=job.batch)
-        if job.certificate is not None:
+        if job.sends_cuts:
             local.certify()
         if state is not None:
             local.slopes, local.subgradients = state["slopes"], state["subgradients"]

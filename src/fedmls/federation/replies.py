@@ -25,30 +25,47 @@ class NodeRefused(ValueError):
 
 
 class Shapes(NamedTuple):
-    """What one round's upload looks like: the shape of each field, how long it may be, and which are sent on demand."""
+    """What a round's upload looks like: the shape of each field, how long it may be, and which are sent on demand."""
 
-    up: dict[str, tuple[int, ...]]
-    longest: dict[str, float]
-    on_demand: tuple[str, ...]
+    algorithm: Algorithm
     dimension: int
+    n: int
+    first: dict[str, tuple[int, ...]]  # of round 1
     cut: bool
     max_norm: float
-    packed: bool = False  # whether arrays may be written shorter than they are
 
-    def limit(self, rounds: int, points: int, width: int = 8) -> int:
+    @property
+    def packed(self) -> bool:
+        """Whether arrays may be written shorter than they are."""
+        return self.algorithm.traits.packed is not None
+
+    def up(self, wanted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        """The shape of each field in the round that is asked for."""
+        if not self.algorithm.traits.varying:
+            return self.first
+        down_type, _ = message_types(self.algorithm)
+        return _shapes(self.algorithm, wanted["k"], down_type(**wanted["down"]), self.dimension, self.n)
+
+    def longest(self, name: str) -> float:
+        """How long a field may be. Numbers may be squared lengths, and slopes of a loss products with its rows."""
+        traits = self.algorithm.traits
+        return self.max_norm**2 if name in traits.numbers or traits.proves else self.max_norm
+
+    def limit(self, rounds: list[dict[str, Any]], points: int, width: int = 8) -> int:
         """No good reply has more bytes. width: of a number."""
-        numbers = sum(math.prod(shape) for shape in self.up.values()) + self.dimension * self.cut
-        return OVERHEAD + rounds * (width * numbers + OVERHEAD) + 128 * points
+        sizes = [sum(math.prod(shape) for shape in self.up(each).values()) for each in rounds]
+        return OVERHEAD + sum(width * (size + self.dimension * self.cut) + OVERHEAD for size in sizes) + 128 * points
 
-    def sent(self, asked: bool) -> list[str]:
+    def sent(self, wanted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         """The fields of an upload; some only when the model is asked for."""
-        return [name for name in self.up if asked or name not in self.on_demand]
+        on_demand = () if wanted["asked"] else self.algorithm.traits.on_demand
+        return {name: shape for name, shape in self.up(wanted).items() if name not in on_demand}
 
     def parts(self, rounds: list[dict[str, Any]]) -> list[tuple[str, tuple[int, ...]]]:
         """All that a client uploads in these rounds, in order: the fields, and with a certificate its cut."""
         found: list[tuple[str, tuple[int, ...]]] = []
         for each in rounds:
-            found += [(name, self.up[name]) for name in self.sent(each["asked"])]
+            found += list(self.sent(each).items())
             found += [("cut.p", (self.dimension,)), ("cut.a", ())] if each["asked"] and self.cut else []
         return found
 
@@ -77,18 +94,22 @@ class Masked(NamedTuple):
 
 
 def upload_shapes(algorithm: Algorithm, dimension: int, n: int, cut: bool, max_norm: float) -> Shapes:
-    """The shapes, found by a round of a client that has one row of ones."""
-    ones = Problem(np.ones((1, dimension)), np.ones(1), loss="absolute", intercept=False, l2=1.0)
-    server, client = algorithm.init(np.zeros(dimension), n)
+    """The shapes of an algorithm's uploads."""
+    server, _ = algorithm.init(np.zeros(dimension), n)
     _, down = algorithm.broadcast(1, server, np.random.default_rng(0))
+    return Shapes(algorithm, dimension, n, _shapes(algorithm, 1, down, dimension, n), cut, max_norm)
+
+
+def _shapes(algorithm: Algorithm, k: int, down: Any, dimension: int, n: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of an upload, found by a round of a client that has one row of ones."""
+    ones = Problem(np.ones((1, dimension)), np.ones(1), loss="absolute", intercept=False, l2=1.0)
+    _, client = algorithm.init(np.zeros(dimension), n)
     local = ones.local_as(0, n, 1 / n)
-    local.begin(1)
-    _, up = algorithm.client_round(1, client, down, local)
+    local.begin(k)
+    with np.errstate(all="ignore"):
+        _, up = algorithm.client_round(k, client, down, local)
     assert isinstance(up, message_types(algorithm)[1])
-    shapes, traits = {name: np.shape(value) for name, value in up._asdict().items()}, algorithm.traits
-    # fields of numbers may hold squared lengths
-    longest = {name: max_norm**2 if name in traits.numbers else max_norm for name in shapes}
-    return Shapes(shapes, longest, traits.on_demand, dimension, cut, max_norm, traits.packed is not None)
+    return {name: np.shape(value) for name, value in up._asdict().items()}
 
 
 def opened(data: bytes, asked: Message, kind: str, limit: int, packed: bool = False) -> dict[str, Any]:
@@ -158,7 +179,7 @@ def begun(data: bytes, asked: Message) -> float:
 def done(data: bytes, asked: Message, shapes: Shapes) -> Done:
     """What a client sends for the rounds and points it was asked for, and nothing else."""
     wanted, points = asked.body["rounds"], asked.body["points"]
-    body = opened(data, asked, "done", shapes.limit(len(wanted), len(points)), shapes.packed)
+    body = opened(data, asked, "done", shapes.limit(wanted, len(points)), shapes.packed)
     uploads = [upload(one, each, shapes) for one, each in _each("rounds", body["rounds"], wanted)]
     values = {}
     for found, point in _each("values", body["values"], points):
@@ -172,7 +193,7 @@ def done(data: bytes, asked: Message, shapes: Shapes) -> Done:
 def masked(data: bytes, asked: Message, shapes: Shapes) -> Masked:
     """The same, if sums are secure."""
     wanted, points = asked.body["rounds"], asked.body["points"]
-    body = opened(data, asked, "masked", shapes.limit(len(wanted), len(points), width=16))
+    body = opened(data, asked, "masked", shapes.limit(wanted, len(points), width=16))
     steps, subgradients = [], []
     for found, each in _each("rounds", body["rounds"], wanted):
         fields("a round", found, {"k", "steps", "subgradients"})
@@ -212,9 +233,9 @@ def upload(found: Any, wanted: dict[str, Any], shapes: Shapes) -> Upload:
     fields("a round", found, {"k", "up", "cut", "steps", "subgradients"})
     asked = wanted["asked"]
     _same("an upload for round", found["k"], wanted["k"])
-    names = shapes.sent(asked)
-    fields("an upload", found["up"], names)
-    up = {name: vector(name, found["up"][name], shapes.up[name], shapes.longest[name]) for name in names}
+    sent = shapes.sent(wanted)
+    fields("an upload", found["up"], list(sent))
+    up = {name: vector(name, found["up"][name], shape, shapes.longest(name)) for name, shape in sent.items()}
     cut = None
     if asked and shapes.cut:
         fields("a cut", found["cut"], {"a", "p"})

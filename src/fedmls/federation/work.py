@@ -63,7 +63,7 @@ def work(
         if job.privacy is not None:
             sent = noisy(job.privacy, algorithm.name, sent, down)
         cut = None
-        if wanted["asked"] and job.certificate is not None:
+        if wanted["asked"] and job.sends_cuts:
             a, p = local.problem.cut(local.cut_slopes)
             cut = {"a": a, "p": p}
         done.append({"k": k, "up": sent, "cut": cut, "steps": int(local.steps[0]), "subgradients": local.subgradients})
