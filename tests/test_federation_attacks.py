@@ -265,7 +265,9 @@ def test_what_reveals_the_objective_says_so(name):
             values += [problem.value(x0), problem.value(x0) - 0.05 * x0[:-1] @ x0[:-1]]
             told += [np.isclose(numbers, w * value, rtol=1e-9).any() for value in values for w in (1, 0.25)]
             server = algorithm.server_round(
-                k, server, up if algorithm.traits.aggregate == "mean" else type(up)(*(field[None] for field in up))
+                k,
+                server,
+                up if algorithm.traits.aggregate == "mean" else type(up)(*(np.stack([field] * 4) for field in up)),
             )
         assert any(told) == algorithm.traits.reveals_objective
 
