@@ -327,7 +327,8 @@ def test_folders_without_a_name_are_numbered():
 
 def test_a_job_of_options():
     made = trials.make_job(None, None, (), {"rounds": None, "seed": 4})
-    assert made.algorithm == fedmls.FedMLSD()
+    assert made.algorithm == fedmls.FedMLSB()
+    assert made.certificate is True  # it costs nothing
     assert (made.rounds, made.seed, made.batch) == (10, 4, 0.1)
     assert trials.make_job(None, "fedmls", (), {}).algorithm == fedmls.FedMLS(lam0="auto", paired=True)
     settings = ("T=[3, 9]", "output=last", "paired=False", "lam0=2", "lam={power = [0.5, -0.5]}")
@@ -365,7 +366,7 @@ BAD = {
     "--parts .": "holds no configuration of a node",
     "--parts nothing": "is no folder",
     "--label y": "--label is of a file",
-    "--set lam_0=1": "unknown parameter of FedMLSD 'lam_0': did you mean 'lam0'?",
+    "--algorithm fedmlsd --set lam_0=1": "unknown parameter of FedMLSD 'lam_0': did you mean 'lam0'?",
     "--job jobs/private.toml --algorithm fedmls": "lam0 is 'auto', for which clients send more than privacy covers",
     "--job jobs/private.toml --algorithm fedmlsd": "fedmlsd does not go with privacy; take one of fedmls, ",
     "--set lam0": "write name=value",
@@ -426,17 +427,17 @@ def test_an_engine_that_is_missing_is_one_line(name, monkeypatch):
 
 def test_the_command_from_begin_to_end(monkeypatch):
     table("rows.csv")
-    arguments = "--engine inprocess --data rows.csv --label y --by ward --rounds 4 --certificate 5"
+    arguments = "--engine inprocess --data rows.csv --label y --by ward --rounds 4"
     monkeypatch.setattr(sys, "argv", ["fedmls", "federate", *arguments.split()])
     done = CliRunner().invoke(app, ["federate", *arguments.split()])
     assert done.exit_code == 0, done.output
     assert "certified gap" in done.output
-    assert "4 rounds of fedmlsd in 7 exchanges: objective" in done.output
+    assert "4 rounds of fedmlsb in 6 exchanges: objective" in done.output
     assert "difference to the simulation of the same seed: 0 (equal to the last bit)\nFiles:\n" in done.output
     assert "results/federation-1/history.parquet" in done.output
     again = CliRunner().invoke(app, ["federate", "--resume", "--rounds", "6"])
     assert again.exit_code == 0, again.output
-    assert "6 rounds of fedmlsd in 10 exchanges" in again.output
+    assert "6 rounds of fedmlsb in 8 exchanges" in again.output
     assert results.read(Path("results/federation-1")).setup["command"] == f"fedmls federate {arguments}"
 
 
