@@ -52,7 +52,7 @@ from fedmls.types import Array, Local, Traits
 MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond FedMLS-D helps
 PARTS, MORE_PARTS, FEW = 4, 8, 64  # parts of the rows, up to FEW coordinates and beyond
 MOST = 300  # cuts, and one more for each coordinate up to MANY
-PATIENCE = 10
+PATIENCE = 100
 RATIO = 4.0  # between the step lengths of two lanes
 OWN, DUAL, PROBE = (
     0.0,
