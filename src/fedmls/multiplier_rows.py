@@ -1,4 +1,8 @@
-"""The compiled part of :mod:`fedmls.multipliers`: smoothed slopes, products with the rows, conjugate gradients."""
+"""The compiled part of :mod:`fedmls.multipliers`: smoothed slopes, products with the rows, conjugate gradients.
+
+Rows X are a dense array or the CSR triple of :func:`compact`, whose column numbers have no sign: an index that may be
+negative costs a test, and these products are all there is to the time. Sums are written as four for the same reason.
+"""
 
 import math
 from typing import Any
@@ -7,8 +11,49 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from fedmls.descent import FASTMATH, dot
+from fedmls import descent
+from fedmls.descent import FASTMATH
 from fedmls.losses import EPSILON_INSENSITIVE, HUBER, LOGISTIC, SQUARED_HINGE, conjugate, value
+
+
+def compact(X: Any) -> Any:
+    """The rows as this module takes them; dense ones as they are."""
+    if isinstance(X, np.ndarray):
+        return X
+    data, indices, indptr = X
+    return data, indices.astype(np.uint32), indptr
+
+
+def dot(X: Any, row: Any, u: Any) -> Any:
+    """a_row · u. Compiled code picks the dense or the CSR form by the type of X."""
+    raise TypeError("for compiled code only")
+
+
+@overload(dot)
+def _dot(X: Any, row: Any, u: Any) -> Any:
+    if isinstance(X, types.Array):
+
+        def dense(X: Any, row: Any, u: Any) -> Any:
+            return descent.dot(X, row, u)
+
+        return dense
+
+    def csr(X: Any, row: Any, u: Any) -> Any:
+        data, indices, indptr = X
+        p0 = p1 = p2 = p3 = 0.0
+        e, last = indptr[row], indptr[row + 1]
+        while e + 4 <= last:
+            p0 += data[e] * u[indices[e]]
+            p1 += data[e + 1] * u[indices[e + 1]]
+            p2 += data[e + 2] * u[indices[e + 2]]
+            p3 += data[e + 3] * u[indices[e + 3]]
+            e += 4
+        while e < last:
+            p0 += data[e] * u[indices[e]]
+            e += 1
+        return (p0 + p1) + (p2 + p3)
+
+    return csr
 
 
 def add(X: Any, row: Any, amount: Any, x: Any) -> None:
@@ -16,7 +61,7 @@ def add(X: Any, row: Any, amount: Any, x: Any) -> None:
     raise TypeError("for compiled code only")
 
 
-@overload(add, jit_options={"fastmath": FASTMATH})
+@overload(add)
 def _add(X: Any, row: Any, amount: Any, x: Any) -> Any:
     if isinstance(X, types.Array):
 
@@ -79,7 +124,7 @@ def _gather(X: Any, chosen: Any) -> Any:
         starts = np.zeros(chosen.shape[0] + 1, np.int64)
         for f in range(chosen.shape[0]):
             starts[f + 1] = starts[f] + indptr[chosen[f] + 1] - indptr[chosen[f]]
-        numbers, columns = np.empty(starts[-1]), np.empty(starts[-1], np.int32)
+        numbers, columns = np.empty(starts[-1]), np.empty(starts[-1], np.uint32)
         for f in range(chosen.shape[0]):
             first = indptr[chosen[f]]
             for e in range(starts[f + 1] - starts[f]):
@@ -145,11 +190,7 @@ def smoothed(code: Any, parameter: Any, sigma: Any, s: Any, p: Any, b: Any, low:
                 return 0.0, 0.0
             t = t - kink if t > 0.0 else t + kink
         t /= 1.0 + sigma * bend
-    if t <= low:
-        return low, 0.0
-    if t >= high:
-        return high, 0.0
-    return t, steep
+    return min(max(t, low), high), steep * ((low < t) & (t < high))  # no branches, which rows would mispredict
 
 
 @njit(cache=True, nogil=True)
@@ -210,7 +251,7 @@ def step_length(rows: Any, sigma: Any, s: Any, p: Any, ahead: Any, linear: Any, 
     return t
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
+@njit(cache=True, nogil=True)
 def conjugate_gradients(part: Any, weights: Any, ridge: Any, gradient: Any, goal: Any, limit: Any) -> Any:
     """Solve (Σ_f weights_f a_f a_fᵀ + diag(ridge)) x = -gradient over the rows of ``part``; the iterations too.
 

@@ -1,19 +1,19 @@
 """The optimum of a large problem by the method of multipliers: no program is built, only products with the rows.
 
-The losses ℓ are smoothed, each with the slope s_j found so far as its multiplier: ℓ(p) becomes
+Every loss ℓ is smoothed, with the slope s_j found so far as its row's multiplier: ℓ(p) becomes
 
     max over t in the box of  t p - ℓ*(t) - (t - s_j)²/(2 sigma),
 
-whose slope is clip(s_j + sigma (p - b_j)) for the losses made of straight pieces. A stage minimises the smoothed
-objective; its slopes are the next multipliers, and sigma grows (Hestenes 1969; Powell 1969; Rockafellar 1976: it is the
-proximal point method on the dual). Where f is made of straight pieces a finite number of stages would be exact. Within a
-stage Newton's method, semismooth (Li, Sun, Toh 2018): only rows between the ends of their box are curved, in the end
-hardly more of them than columns, however many rows there are. Its systems are solved by conjugate gradients, never
-exactly, and the step is the best one along the line. Logistic and squared hinge are smooth enough as they are: one stage.
+whose slope is clip(s_j + sigma (p - b_j)) where ℓ is made of straight pieces. A stage minimises the smoothed objective;
+its slopes are the next multipliers, and sigma grows (Hestenes 1969; Powell 1969). That is the proximal point method on
+the dual (Rockafellar 1976). Within a stage Newton's method, semismooth (Li, Sun, Toh 2018): only the rows between the
+ends of their box are curved, in the end hardly more of them than columns, however many rows there are. Conjugate
+gradients solve its systems to one digit, with few columns a Cholesky factor does, and the step is the best one along
+the line. The logistic loss and the squared hinge are smooth enough as they are: one stage, with an infinite sigma.
 
-The answer carries its proof: the slopes of a stage lie in the box, and the gradient of the smoothed objective is what is
-left of Σ_j ω_j s_j a_j + l2 x, so the better a stage is solved the better is the bound that :mod:`fedmls.certificate`
-makes of its slopes. No proof is taken from here: :mod:`fedmls.optimum` computes both sides anew.
+The slopes of a stage lie in the box, and the gradient of the smoothed objective is Σ_j ω_j s_j a_j + l2 x: the better a
+stage is solved, the better is the bound that :mod:`fedmls.certificate` makes of its slopes. Nothing is proved here:
+:mod:`fedmls.optimum` computes both sides anew.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,7 +34,7 @@ GROWTH, QUICK_GROWTH, QUICK = 1.6, 4.0, 4  # of sigma after a stage; after one o
 SHRINKAGE = 0.25  # of sigma where rounding ends a stage: the rounding of predictions counts sigma times in the slopes
 RESIDUAL, ITERATIONS = 0.1, 500  # when conjugate gradients end
 DAMPING = 1e-7  # added to the curvature, relative to what it would be if every row were curved
-FEW, FEW_DAMPING = 300, 1e-12  # columns with which a system is solved outright, and its damping
+FEW, FEW_DAMPING, FEW_TOLERANCE = 300, 1e-12, 1e-10  # columns with which systems are solved outright; then these
 REFRESH = 20  # steps after which predictions are computed anew, free of the rounding of their updates
 
 
@@ -95,13 +95,16 @@ class _View(NamedTuple):
 
 
 def minimise(problem: "Problem", tolerance: float) -> Minimum:
-    """Minimise f until its value and the bound lie ``tolerance`` max(1, value) apart, or as close as they get."""
-    data = _prepare(problem, tolerance)
+    """Minimise f until its value and the bound lie ``tolerance`` max(1, value) apart, or as close as they get.
+
+    With few columns more digits are cheap: then it goes on to FEW_TOLERANCE, for at most as many steps again.
+    """
+    data = _prepare(problem, min(tolerance, FEW_TOLERANCE) if problem.dimension <= FEW else tolerance)
     stage = _Stage(_first_sigma(data), np.zeros(len(problem.y)))
     view = best = _look(data, stage, np.zeros(problem.dimension), np.zeros(len(problem.y)))
     steps = iterations = stages = in_stage = 0
-    curvature = view.bends
-    while not view.is_proved and steps < STEPS:
+    last, curvature = STEPS, view.bends
+    while not best.is_proved and steps < last:
         ahead, used = _direction(data, stage, view, curvature)
         moved, x, p = _step(data, stage, view, ahead, steps % REFRESH == REFRESH - 1)
         steps, in_stage, iterations = steps + 1, in_stage + 1, iterations + used
@@ -116,6 +119,8 @@ def minimise(problem: "Problem", tolerance: float) -> Minimum:
             curvature = growth * view.bends  # the rows curved now tell more than those the new multipliers leave so
             view = _look(data, stage, x, p)
             best = min(view, best, key=lambda view: view.gap)
+        if last == STEPS and best.gap * data.tolerance <= best.goal * tolerance:
+            last = min(STEPS, 2 * steps)
     return Minimum(best.x + data.shift, best.slopes, steps, iterations, stages)
 
 
@@ -124,10 +129,17 @@ def _prepare(problem: "Problem", tolerance: float) -> _Data:
     if problem.intercept and not problem.loss.is_classification:
         shift[-1] = np.median(problem.y)
     labels = problem.y - shift[-1]
-    rows = (problem.X, labels, omega, *problem.loss.box(labels), problem.loss.code, problem.loss.parameter)
+    rows = (
+        kernels.compact(problem.X),
+        labels,
+        omega,
+        *problem.loss.box(labels),
+        problem.loss.code,
+        problem.loss.parameter,
+    )
     ridge = np.zeros(d)
     ridge[: problem.penalised] = problem.l2
-    mass = kernels.column_squares(problem.X, omega, d)
+    mass = kernels.column_squares(rows[0], omega, d)
     mass[mass == 0.0] = 1.0
     return _Data(problem, rows, ridge, mass, shift, tolerance)
 
@@ -142,7 +154,7 @@ def _first_sigma(data: _Data) -> float:
 
 def _look(data: _Data, stage: _Stage, x: Array, p: Array) -> _View:
     slopes, bends = kernels.respond(data.rows, stage.sigma, stage.multipliers, p)
-    pull = kernels.pull(data.problem.X, data.rows[2] * slopes, len(x))
+    pull = kernels.pull(data.rows[0], data.rows[2] * slopes, len(x))
     losses, offset, apart = kernels.account(data.rows, slopes, p)
     value = losses + 0.5 * float(data.ridge @ x**2)
     bound = least(data.problem, offset - float(data.shift @ pull), pull, search_radius(x + data.shift))
@@ -157,7 +169,7 @@ def search_radius(x: Array) -> float:
 
 def _step(data: _Data, stage: _Stage, view: _View, ahead: Array, refresh: bool) -> tuple[bool, Array, Array]:
     """The best step along a direction: whether it leads anywhere, and x and the predictions there."""
-    X, m = data.problem.X, len(view.p)
+    X, m = data.rows[0], len(view.p)
     predicted = kernels.predictions(X, m, ahead)
     linear, quadratic = float((data.ridge * view.x) @ ahead), float(data.ridge @ ahead**2)
     length = kernels.step_length(data.rows, stage.sigma, stage.multipliers, view.p, predicted, linear, quadratic)
@@ -167,7 +179,7 @@ def _step(data: _Data, stage: _Stage, view: _View, ahead: Array, refresh: bool) 
 
 def _direction(data: _Data, stage: _Stage, view: _View, curvature: Array) -> tuple[Array, int]:
     """Newton's direction, roughly, and the conjugate gradients it took; without a curved row as if all were."""
-    X, omega = data.problem.X, data.rows[2]
+    X, omega = data.rows[0], data.rows[2]
     weights = omega * curvature
     chosen = np.flatnonzero(weights)
     if len(chosen) == 0:
