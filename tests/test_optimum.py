@@ -12,7 +12,7 @@ import fedmls
 from fedmls import programs
 from fedmls.certificate import lower_bound
 from fedmls.losses import LOSSES, Loss, pinball
-from fedmls.optimum import _by_cuts, _by_program, _many_rows
+from fedmls.optimum import _by_cuts, _by_program, _way
 from tests.problems import cvxpy_losses, lad, svm
 
 
@@ -151,7 +151,7 @@ def test_many_rows_take_seconds():
     X = rng.normal(size=(50_000, 50))
     y = X @ rng.normal(size=50) / 7 + 0.5 * rng.normal(size=50_000) > 0
     problem = fedmls.Problem(X, y, loss="hinge")
-    assert _many_rows(problem)
+    assert _way(problem) is _by_cuts
     best = fedmls.optimum(problem)
     assert best.value - best.lower_bound <= 1e-6 * best.value
     assert problem.value(best.x) == best.value
