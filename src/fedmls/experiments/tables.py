@@ -13,7 +13,7 @@ from fedmls.experiments.methods import METHODS
 from fedmls.experiments.results import markdown
 from fedmls.experiments.suite import SUITE
 
-HEADS = {"exchanges": "exchanges", "rounds": "rounds", "subgradients": "subgradients", "bytes": "MB"}
+HEADS = {"exchanges": "exchanges", "rounds": "rounds", "passes": "passes", "bytes": "MB"}
 GROUPS = {False: "only averages, mini-batches", True: "needs more than averages, or all rows"}
 READING = """\
 ## How to read it
