@@ -319,7 +319,7 @@ METHODS: dict[str, Method] = {
         shared(_bundle(1.5), _bundle(5)),
         more="every client's upload",
         reads="all",
-        rounds=50,
+        rounds=30,
         dimension=70,
     ),
 }
