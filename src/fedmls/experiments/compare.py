@@ -3,6 +3,7 @@
 runs/           one file per finished run, kept as it finishes
 points.parquet  exchanges, rounds, passes over the rows and bytes of every grid point and seed, to every target
 chosen.csv      the best grid point of each method, for each problem and target: the median over seeds, least and most
+problems.csv    rows, clients, columns and loss of each problem
 setup.json      parameters and versions
 
 Tables and words are made of these by :mod:`fedmls.experiments.tables`, the figure by :mod:`fedmls.experiments.profile`.
@@ -52,6 +53,7 @@ class Comparison(NamedTuple):
     problems: Mapping[str, Entry]
     points: pd.DataFrame
     chosen: pd.DataFrame
+    facts: pd.DataFrame
 
 
 def compare(
@@ -66,14 +68,18 @@ def compare(
 ) -> Comparison:
     """Run what is not there yet, choose the best grid points, write them to the results folder."""
     names = check(problems, settings, methods)
-    points = []
+    runner = Runner(out / "runs", jobs, progress, tell)
+    points, facts = [], []
     for place, (name, entry) in enumerate(problems.items(), start=1):
         tell(f"{place}/{len(problems)} {name}: {entry.about}")
-        points.append(measure(name, entry, settings, names, Runner(out / "runs", jobs, progress, tell)))
+        problem = entry.make()
+        facts.append(facts_of(name, problem))
+        points.append(measure(name, entry, problem, settings, names, runner))
     table = pd.concat(points, ignore_index=True)
-    done = Comparison(out, settings, names, dict(problems), table, choose(table))
+    done = Comparison(out, settings, names, dict(problems), table, choose(table), pd.DataFrame(facts))
     done.points.to_parquet(out / "points.parquet", index=False)
     done.chosen.to_csv(out / "chosen.csv", index=False)
+    done.facts.to_csv(out / "problems.csv", index=False)
     setup = {**settings._asdict(), "targets": TARGETS, "methods": names, "problems": list(problems)}
     results.write_setup(out, setup)
     return done
@@ -91,6 +97,12 @@ def check(problems: Mapping[str, Entry], settings: Settings, methods: Sequence[s
         if name not in METHODS:
             raise ValueError(unknown("method", name, METHODS))
     return [name for name in METHODS if name in asked]
+
+
+def facts_of(name: str, problem: Problem) -> dict[str, Any]:
+    loss = problem.loss.name + (f" {problem.loss.parameter:g}" if problem.loss.parameter else "")
+    sizes = {"rows": len(problem.y), "clients": problem.n, "columns": problem.penalised}
+    return {"problem": name, **sizes, "loss": loss, "l2": problem.l2}
 
 
 class Candidate(NamedTuple):
@@ -136,9 +148,10 @@ class Runner(NamedTuple):
         )
 
 
-def measure(name: str, entry: Entry, settings: Settings, methods: list[str], runner: Runner) -> pd.DataFrame:
+def measure(
+    name: str, entry: Entry, problem: Problem, settings: Settings, methods: list[str], runner: Runner
+) -> pd.DataFrame:
     """What every grid point took on one problem with seed 0, the best of them with each seed (NaN: not reached)."""
-    problem = entry.make()
     own = scale(problem, settings.batch)
     candidates = [
         Candidate(key, algorithm, len(window) > 1 and i in (0, len(window) - 1))
