@@ -321,5 +321,6 @@ METHODS: dict[str, Method] = {
         reads="all",
         rounds=30,
         dimension=70,
+        clients=100,
     ),
 }

@@ -31,9 +31,10 @@ mini-batches runs once.
 
 Exchanges are messages to and from every client, with those that asking for the model takes. Passes are rows read by all
 clients together over all rows, those for objective values and first guesses included. Bytes (up and down) are of all
-clients together. "not reached": not within the rounds. "not run": Bundle, in more than {most} coordinates; CoCoA+,
-without an l2 term. Bold: the least of its kind, methods whose server needs only averages, which are fit for secure
-sums, or the others. FedMLS-P is left out: it is for rounds with some of the clients, so that its exchanges are others.
+clients together. "not reached": not within the rounds (Bundle: {rounds}). "not run": Bundle, in more than {most}
+coordinates or with more than {clients} clients; CoCoA+, without an l2 term. Bold: the least of its kind, methods whose
+server needs only averages, which are fit for secure sums, or the others. FedMLS-P is left out: it is for rounds with
+some of the clients, so that its exchanges are others.
 
 The figure is a performance profile (Dolan, Moré, "Benchmarking optimization software with performance profiles", Math.
 Prog. 2002) of the methods that need only averages: the share of the pairs on which a method takes at most τ times as
@@ -196,10 +197,9 @@ def _where_beaten(done: Comparison) -> list[str]:
 
 
 def _reading(done: Comparison) -> str:
-    s = done.settings
-    return READING.format(
-        batch=f"{s.batch:.0%}", grid=s.grid, seeds=s.seeds, passes=PASSES, most=METHODS["bundle"].dimension
-    )
+    s, bundle = done.settings, METHODS["bundle"]
+    limits = {"most": bundle.dimension, "clients": bundle.clients, "rounds": bundle.rounds}
+    return READING.format(batch=f"{s.batch:.0%}", grid=s.grid, seeds=s.seeds, passes=PASSES, **limits)
 
 
 def _command(done: Comparison, cost: str) -> str:
