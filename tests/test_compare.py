@@ -344,6 +344,14 @@ def test_proofs_and_few_exchanges_are_counted():
     )
 
 
+def test_what_needs_every_upload_is_told_of_apart():
+    (line,) = claims.beside_others(CLAIMED, "fedmlsb")
+    assert line.startswith(
+        "FedMLS-B takes 16 (7.2 to 55) times the exchanges of Bundle, which needs every client's upload"
+    )
+    assert line.endswith("over 4 pairs that both reach.")
+
+
 def test_the_first_claim_of_fedmlsd_is_told_again():
     done = made_up([[5, 5, 1]] * 3 + [[5, NAN, NAN]], methods=("fedmlsd-auto", "fedavg", "admm"))
     (line,) = claims.earlier_claim(done)

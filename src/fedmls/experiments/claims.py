@@ -131,6 +131,19 @@ def prices(done: Comparison, name: str) -> list[str]:
     return lines
 
 
+def beside_others(done: Comparison, name: str) -> list[str]:
+    """Sentences on the exchanges of a method against those that need more than averages."""
+    costs, lines = at(table(done), *CLOSE), list[str]()
+    for other in (one for one in done.methods if METHODS[one].more and name in done.methods):
+        both = costs[np.isfinite(costs[name]) & np.isfinite(costs[other])]
+        if len(both):
+            lines.append(
+                f"{_title(name)} takes {_spread(both[name] / both[other])} times the exchanges of {_title(other)}, which "
+                f"needs {METHODS[other].more} and is tuned, in the median over {len(both)} pairs that both reach."
+            )
+    return lines
+
+
 def least_of_grid(done: Comparison, cost: str) -> pd.DataFrame:
     """Return the least cost of any grid point with seed 0: each pair in a row, each method in a column."""
     first = done.points[done.points["seed"] == 0]

@@ -112,6 +112,7 @@ def sentences(done: Comparison) -> list[str]:
         *claims.against_rivals(done, claims.BEST),
         *claims.prices(done, claims.BEST),
         *claims.proofs(done),
+        *claims.beside_others(done, claims.BEST),
         *claims.against_rivals(done, claims.DUAL),
         *claims.prices(done, claims.DUAL),
         *claims.earlier_claim(done),
