@@ -347,7 +347,7 @@ def test_proofs_and_few_exchanges_are_counted():
 def test_what_needs_every_upload_is_told_of_apart():
     (line,) = claims.beside_others(CLAIMED, "fedmlsb")
     assert line.startswith(
-        "FedMLS-B takes 16 (7.2 to 55) times the exchanges of Bundle, which needs every client's upload"
+        "FedMLS-B takes 16 (6.8 to 55) times the exchanges of Bundle, which needs every client's upload"
     )
     assert line.endswith("over 4 pairs that both reach.")
 

@@ -138,8 +138,8 @@ def beside_others(done: Comparison, name: str) -> list[str]:
         both = costs[np.isfinite(costs[name]) & np.isfinite(costs[other])]
         if len(both):
             lines.append(
-                f"{_title(name)} takes {_spread(both[name] / both[other])} times the exchanges of {_title(other)}, which "
-                f"needs {METHODS[other].more} and is tuned, in the median over {len(both)} pairs that both reach."
+                f"{_title(name)} takes {_spread(both[name] / both[other])} times the exchanges of {_title(other)}, "
+                f"which needs {METHODS[other].more} and is tuned, in the median over {len(both)} pairs that both reach."
             )
     return lines
 
