@@ -113,7 +113,7 @@ def test_until_stops_when_the_gap_is_proved_and_counts_what_was_asked():
     assert last["certified_gap"] <= 0.2
     assert last["gap"] <= 0.2
     asked, k, n, d = len(run.history), last["round"], problem.n, problem.dimension
-    assert last["exchanges"] == k + asked
+    assert last["exchanges"] == k + 1  # all but the last answer come with the next round
     assert last["vectors_up"] == last["vectors_down"] == n * (k + asked)
     assert last["bytes_up"] == n * (8 * d * (k + asked) + 16 * asked)
     # Without until= each row counts one certificate: that of a run which ends there.
@@ -145,8 +145,8 @@ FUNCTIONS = fedmls.OracleProblem([(lambda x: 0.0, lambda x, rng: x)], dimension=
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm": fedmls.FedAvg()}, "fedavg makes no certificate; fedmls and fedmlse do"),
-        ({"problem": FUNCTIONS, "optimum": None}, "a problem made of functions has no rows to keep slopes of"),
+        ({"algorithm": fedmls.FedAvg()}, "fedavg makes no certificate; fedmlsb, fedmls, fedmlse and fedmlsd do"),
+        ({"problem": FUNCTIONS, "optimum": None}, "a problem made of functions has no rows to prove anything by"),
         ({"certificate": True}, "certificate=True proves nothing here (there is no l2 term); give a radius"),
         ({"certificate": True, "problem": svm(l2=1.0)}, "certificate=True proves nothing here (the intercept is not"),
         ({"certificate": -1}, "certificate is -1; it must be a positive number"),

@@ -99,8 +99,32 @@ def plain_auto(problem, x0, K, alpha, batch, seed):
         best = int(np.argmin(known))
         models.append(lanes[best].x)
         if k in (4, 6, 10, 16, 24, 36):
-            lanes, mu = [copy.deepcopy(lanes[best]) for _ in places], [mu[best] * 2.0**j for j in places]
+            lanes = [copy.deepcopy(lanes[best]) for _ in places]
+            found = 0.4 * np.linalg.norm(lanes[0].x - x0) / lanes[0].lengths() ** 0.5
+            mu = [np.clip(mu[best], found / 300, 10 * found) * 2.0**j for j in places]
     return models
+
+
+def test_the_race_for_mu_cannot_run_away():
+    """Where values say little, μ stays within its limits, also if it begins outside of them."""
+    problem = svm(l2=1e-3)
+    algorithm = fedmls.FedMLSD()
+    simulation = Simulation(algorithm, problem, 60, batch=0.3, optimum=None)
+    for factor, limit in ((1e6, 10), (1e-6, 1 / 300)):
+        for k, _ in simulation.play():
+            if k == 3:
+                break
+        server = simulation.at.server
+        simulation.at = simulation.at._replace(server=server._replace(mu=server.mu * factor))
+        for k, _ in simulation.play():
+            if k == 4:
+                break
+        server = simulation.at.server
+        best = slice(server.start * problem.dimension, (server.start + 1) * problem.dimension)
+        squares = problem.weights @ (simulation.at.clients.p[:, best] ** 2).sum(axis=1)
+        found = 0.4 * np.linalg.norm(server.x[: problem.dimension]) / squares**0.5
+        assert server.mu[0] == pytest.approx(limit * found)
+        simulation = Simulation(algorithm, problem, 60, batch=0.3, optimum=None)
 
 
 @pytest.mark.parametrize("problem", [svm(), lad(weights=WEIGHTS), lad(density=0.4)], ids=["svm", "lad", "sparse lad"])

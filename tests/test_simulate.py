@@ -25,6 +25,7 @@ COLUMNS = [
     "vectors_down",
     "bytes_up",
     "bytes_down",
+    "passes",
     "objective",
     "gap",
     "relative_gap",
@@ -41,7 +42,24 @@ def test_the_history_counts_what_was_spent():
     assert history["subgradients"].tolist() == [5, 15, 30, 50, 75, 105]
     assert history["vectors_up"].tolist() == history["vectors_down"].tolist() == [5, 10, 15, 20, 25, 30]
     assert history["bytes_up"].iloc[-1] == history["bytes_down"].iloc[-1] == 30 * 5 * 8
+    assert history["passes"].tolist() == [1, 3, 6, 10, 15, 21]
     assert history["seconds"].is_monotonic_increasing
+
+
+def test_passes_count_every_row_that_is_read():
+    """Mini-batches by their size; values and guesses as much as subgradients; exact steps by what they took."""
+    problem = svm()  # 12 rows in each of 5 clients
+    passes = {
+        algorithm: fedmls.simulate(algorithm, problem, rounds=3, batch=0.25).history["passes"].tolist()
+        for algorithm in (fedmls.FedAvg(T=2), fedmls.Subgradient(), fedmls.Bundle(), fedmls.FedMLSD(), fedmls.FedMLSB())
+    }
+    assert passes[fedmls.FedAvg(T=2)] == [0.5, 1.0, 1.5]
+    assert passes[fedmls.Bundle()] == [2, 4, 6]  # a value and a subgradient
+    assert passes[fedmls.FedMLSD()][0] == 5 * 5 + 5 + 2  # five passes in five lanes, five values, and a guess
+    first, second, third = passes[fedmls.FedMLSB()]
+    assert 1 + 10 < first <= 1 + 2 * 103  # towards the own minimum, once or twice
+    assert second - first in (4, 5)  # the own minimum and three lanes, and the curvature
+    assert third - second in (3, 4)
 
 
 def test_scaffold_sends_twice_as_much_and_option_one_takes_one_more_subgradient():

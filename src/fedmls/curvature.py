@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 SHARE = 0.2  # of the predictions count as near a kink, but at least ROWS rows for each coordinate in all clients
 ROWS = 3
 OWN_SHARE = 0.8  # around a client's own minimum, which one client's few rows near a kink would make uncertain
-PASSES = 100  # towards the own minimum
+PASSES = 100  # at most, towards the own minimum
 REACH = {True: 100.0, False: 10.0}  # how far it may be from the start, of a loss with kinks and of a smooth one
+BLUR = 0.01  # of the distance from kinks at the start: rows that are fitted exactly would have infinite curvature
 NEAR, FITTED = 0.3, 0.05  # a classifier that fits its own rows so well says little; it stays near the start
 
 
@@ -40,12 +41,15 @@ def unpacked(numbers: Array, d: int) -> Array:
     return np.asarray(H + np.triu(H, 1).T)
 
 
-def curvature(problem: "Problem", client: int, x: Array, n: int, full: bool, share: float = SHARE) -> Array:
-    """The curvature of a client's loss at x: a matrix, or its diagonal. n: clients in all."""
+def curvature(
+    problem: "Problem", client: int, x: Array, n: int, full: bool, share: float = SHARE, least: float = 0.0
+) -> Array:
+    """The curvature of a client's loss at x: a matrix, or its diagonal. n: clients in all.  least: width of a kink."""
     first, last = problem.offsets[client], problem.offsets[client + 1]
     d, m = problem.dimension, last - first
     part = _rows(problem, first, last)
-    bend = problem.loss.curvature(part @ x, problem.y[first:last], min(1.0, max(share, ROWS * d / (n * m))))
+    share = min(1.0, max(share, ROWS * d / (n * m)))
+    bend = problem.loss.curvature(part @ x, problem.y[first:last], share, least)
     weights = problem.row_weights[first:last] * bend
     if not full:
         return np.asarray(squares(problem.X, first, last, weights, d))
@@ -60,30 +64,33 @@ def curvature(problem: "Problem", client: int, x: Array, n: int, full: bool, sha
 
 def own_quadratic(
     problem: "Problem", client: int, x0: Array, n: int, full: bool, key: tuple[Any, int, int], slopes: Array
-) -> tuple[Array, Array]:
-    """H and q = H x - p at about the client's own minimum x from x0, with a subgradient p and the curvature H there.
+) -> tuple[Array, Array, int]:
+    """H and q = H x - p at about the client's own minimum x from x0, with a subgradient p and the curvature H there; and
+    how many passes over the client's rows that took.
 
     The f_i are about x·H_i x/2 - q_i·x, so that the minimum of their mean solves H x = q. key: seed, round and number
     of the client, for the order of its rows.  slopes: room for one number per row of the problem.
     """
     first, last = problem.offsets[client], problem.offsets[client + 1]
+    rows = _rows(problem, first, last)
     l2 = np.where(np.arange(problem.dimension) < problem.penalised, problem.l2, 0.0)
 
-    def minimum(reach: float) -> tuple[Array, Array]:
+    def minimum(reach: float) -> tuple[Array, Array, int]:
         slopes[first:last] = 0.0
         counter = np.uint64(stream(*key, 0))
-        x, p = own_minimum(problem.dual_rows, first, last, slopes, x0, reach, l2, PASSES, counter)
-        return x, p
+        x, p, passes = own_minimum(problem.dual_rows, first, last, slopes, x0, reach, l2, PASSES, counter)
+        return x, p, passes + 2  # one for the start, one for how well it fits
 
     def loss(x: Array) -> float:
-        values = problem.loss.value(_rows(problem, first, last) @ x, problem.y[first:last])
-        return float(problem.row_weights[first:last] @ values)
+        return float(problem.row_weights[first:last] @ problem.loss.value(rows @ x, problem.y[first:last]))
 
-    x, p = minimum(REACH[problem.loss.is_polyhedral])
+    x, p, passes = minimum(REACH[problem.loss.is_polyhedral])
     if problem.loss.is_classification and loss(x) < FITTED * loss(x0):
-        x, p = minimum(NEAR)
-    H = curvature(problem, client, x, n, full, OWN_SHARE)
-    return H, (H @ x if full else H * x) - p
+        x, p, more = minimum(NEAR)
+        passes += more
+    least = BLUR * float(problem.loss.kink_distance(rows @ x0, problem.y[first:last]).mean())
+    H = curvature(problem, client, x, n, full, OWN_SHARE, least)
+    return H, (H @ x if full else H * x) - p, passes + 1
 
 
 def _rows(problem: "Problem", first: int, last: int) -> Any:

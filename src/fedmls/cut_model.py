@@ -22,6 +22,7 @@ from fedmls.types import Array
 
 ALL = -1  # in place of a part: a cut of all of them together
 IDLE = 1e-9  # weights below it are zero
+LEAST = 1e-200  # less in all is none
 FAR = 1e4
 TINY = 1e-12  # of the cuts' slopes: more must not be left
 
@@ -45,7 +46,7 @@ class Terms(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Cuts, oldest first. ``part``: which part of the loss, or ALL.  ``used``: the last round in which it had weight."""
+    """Cuts, oldest first. ``part``: of the loss, or ALL.  ``used``: the last round in which a cut had weight."""
 
     g: Array
     e: Array
@@ -96,10 +97,11 @@ def proximal_point(
 ) -> Step | None:
     """argmin over x of the model plus (x - center)·metric (x - center)/(2t); None if no solver finds it.
 
-    heights: of each part at the center.  metric: a matrix, or the diagonal of one.  length: of the step, about, where it is
-    known.
+    heights: of each part at the center.  metric: a matrix, or the diagonal of one.  length: of the step, about, if it
+    is known.
     """
-    G = cuts.g + ridge * center * (cuts.part == 0)[:, None]  # the slope of the l2 term at the center goes with part 0
+    # The slope of the l2 term at the center goes with part 0.
+    G = cuts.g + ridge * center * (cuts.part == 0)[:, None]
     G[cuts.part == ALL] += ridge * center
     if metric.ndim == 1:
         root = np.sqrt(ridge + metric / t)
@@ -163,16 +165,16 @@ def _root(G: Array) -> Array:
 
 
 def normal(weights: Array, part: Any, parts: int) -> Array | None:
-    """The weights made such that those of each part, with those of all parts together, sum to 1; None if they cannot."""
+    """Weights such that those of each part, with those of all parts together, sum to 1; None if there are none."""
     w = np.maximum(weights, 0.0)
     common = float(w[part == ALL].sum())
     w = np.where(part == ALL, w / max(common, 1.0), w)
     left = 1.0 - min(common, 1.0)
     own = np.maximum(part, 0)
     totals = np.bincount(own, np.where(part == ALL, 0.0, w), parts)
-    if left > 0 and not (totals > 0).all():
+    if left > 0 and not (totals > LEAST).all():
         return None
-    shares = np.divide(left, totals, out=np.zeros(parts), where=totals > 0)
+    shares = np.divide(left, totals, out=np.zeros(parts), where=totals > LEAST)
     return np.where(part == ALL, w, w * shares[own])
 
 
@@ -186,7 +188,16 @@ def _solved(G: Array, below: Array, owner: Array) -> tuple[Array, Array | None]:
     A, none, sense = np.ascontiguousarray(np.hstack([G, owner])), np.full(J, -1e30), np.zeros(J, np.int32)
     for proximal in (-1e-6, 1e-3, 1e-2):  # negative: only where the curvature is zero
         x, _, flag, about = daqp.solve(
-            curvature, cost, A, below, none, sense, eps_prox=proximal, primal_tol=1e-9, iter_limit=10_000
+            curvature,
+            cost,
+            A,
+            below,
+            none,
+            sense,
+            eps_prox=proximal,
+            eta_prox=1e-10,
+            primal_tol=1e-9,
+            iter_limit=3000,
         )
         if flag >= 1 and np.isfinite(x).all():
             return x[:size], np.array(about["lam"])
@@ -200,9 +211,7 @@ def _solved_by_clarabel(P: Array, cost: Array, A: Array, below: Array, size: int
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     cones = [clarabel.NonnegativeConeT(len(below))]
-    found = clarabel.DefaultSolver(
-        sparse.csc_matrix(P), cost, sparse.csc_matrix(A), below, cones, settings
-    ).solve()
+    found = clarabel.DefaultSolver(sparse.csc_matrix(P), cost, sparse.csc_matrix(A), below, cones, settings).solve()
     x, z = np.array(found.x), np.array(found.z)
     solved = found.status in (clarabel.SolverStatus.Solved, clarabel.SolverStatus.AlmostSolved)
     return x[:size], z if solved and np.isfinite(x).all() and np.isfinite(z).all() else None
@@ -239,8 +248,8 @@ def lower_bound(
     else:
         weights = _weights_of_program(loss, parts, terms, radius, x0)
     bounds = [Bound(parts * terms.floor, np.zeros(len(cuts.e)))]
-    for _ in range(4 if weights is not None else 0):
-        made = normal(weights, loss.part, parts)
+    for _ in range(4):
+        made = None if weights is None else normal(weights, loss.part, parts)
         if made is None:
             break
         everywhere = np.zeros(len(cuts.e))

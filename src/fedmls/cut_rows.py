@@ -1,5 +1,7 @@
 """What FedMLS-B asks of a client's rows, compiled: cuts of parts of the rows, and the client's own minimum."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,10 @@ from numba.extending import overload
 from fedmls.descent import FASTMATH, dot, draw
 from fedmls.losses import slope, value
 from fedmls.prox_rows import coordinate_pass, square
+
+
+PIECE = 2**16  # rows
+SETTLED = 1e-6  # of the squared distance from the start: a pass that moves less is the last
 
 
 def add(X: Any, row: Any, amount: Any, g: Any) -> None:
@@ -58,26 +64,47 @@ def _add_squares(X: Any, row: Any, amount: Any, g: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath=FASTMATH)
-def part_cuts(rows: Any, offsets: Any, clients: Any, x: Any, parts: int) -> Any:
-    """Σ c_j ℓ(a_j·x) and a subgradient, for the rows of each part, at each point, for each client.
+def part_cuts(rows: Any, first: int, last: int, x: Any, parts: int, f: Any, g: Any) -> None:
+    """Σ c_j ℓ(a_j·x) and a subgradient, over the rows first..last of each part, at each of the points x, added to f and g.
 
-    x has shape (points, d), the same for all; the results (clients, points, parts) and (clients, points, parts, d). The
-    rows of a client are dealt out to the parts in turn, and read once for all points.
+    The rows are dealt out to the parts in turn, and read once for all points.
     """
     X, b, c, code, parameter = rows
-    points, d = x.shape
-    f, g = np.zeros((len(clients), points, parts)), np.zeros((len(clients), points, parts, d))
+    for row in range(first, last):
+        part = (row - first) % parts
+        for r in range(len(x)):
+            p = dot(X, row, x[r])
+            f[r, part] += c[row] * value(code, parameter, p, b[row])
+            s = c[row] * slope(code, parameter, p, b[row])
+            if s != 0.0:
+                add(X, row, s, g[r, part])
+
+
+@njit(cache=True, nogil=True)
+def client_part_cuts(rows: Any, offsets: Any, clients: Any, x: Any, parts: int) -> Any:
+    """The same for the rows of each client: arrays of shape (clients, points, parts) and (clients, points, parts, d)."""
+    f, g = np.zeros((len(clients), len(x), parts)), np.zeros((len(clients), len(x), parts, x.shape[1]))
     for i in range(len(clients)):
-        first = offsets[clients[i]]
-        for row in range(first, offsets[clients[i] + 1]):
-            part = (row - first) % parts
-            for r in range(points):
-                p = dot(X, row, x[r])
-                f[i, r, part] += c[row] * value(code, parameter, p, b[row])
-                s = c[row] * slope(code, parameter, p, b[row])
-                if s != 0.0:
-                    add(X, row, s, g[i, r, part])
+        part_cuts(rows, offsets[clients[i]], offsets[clients[i] + 1], x, parts, f[i], g[i])
     return f, g
+
+
+def cuts(rows: Any, offsets: Any, clients: Any, x: Any, parts: int) -> Any:
+    """The same; where a client has very many rows, in threads: pieces of the same size whatever the machine, added in
+    their order."""
+    if max(offsets[i + 1] - offsets[i] for i in clients) <= PIECE:
+        return client_part_cuts(rows, offsets, clients, x, parts)
+    ends = [(i, a, min(a + PIECE, offsets[i + 1])) for i in clients for a in range(offsets[i], offsets[i + 1], PIECE)]
+
+    def piece(end: tuple[int, int, int]) -> Any:
+        f, g = np.zeros((len(x), parts)), np.zeros((len(x), parts, x.shape[1]))
+        part_cuts(rows, end[1], end[2], x, parts, f, g)
+        return f, g
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        found = list(threads.map(piece, ends))
+    of_client = [[each for each, (i, _, _) in zip(found, ends, strict=True) if i == client] for client in clients]
+    return tuple(np.array([sum(each[part] for each in own) for own in of_client]) for part in (0, 1))
 
 
 @njit(cache=True, nogil=True, fastmath=FASTMATH)
@@ -94,11 +121,12 @@ def squares(X: Any, first: int, last: int, weights: Any, d: int) -> Any:
 def own_minimum(
     rows: Any, first: int, last: int, s: Any, start: Any, reach: float, l2: Any, passes: int, counter: Any
 ) -> Any:
-    """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ) over the rows of a client: (x, p).
+    """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ), over a client's rows: (x, p).
 
     D has the mean squares of the columns, and μ = reach f/Σ_k g_k²/D_k with f and g at the start, which is Polyak's
     step for f* = 0 times ``reach``. By passes of dual coordinate ascent from the slopes s = 0 of the rows, which are
-    changed in place; p = Σ c_j s_j a_j, a subgradient at x up to what the passes leave.
+    changed in place, until x no longer moves much; p = Σ c_j s_j a_j, a subgradient at x up to what the passes leave.
+    Also returns how many passes it took.
     """
     X, b, c, _, _, code, parameter = rows
     d, m = start.shape[0], last - first
@@ -112,14 +140,16 @@ def own_minimum(
     D[D == 0.0] = 1.0
     steepness = (g * g / D).sum()
     if not (f > 0.0 and steepness > 0.0):
-        return start.copy(), np.zeros(d)
+        return start.copy(), np.zeros(d), 0
     pull = D * (steepness / (reach * f))
     scale = 1.0 / (pull + l2)
     x, q = pull * start * scale, np.empty(m)
     for row in range(first, last):
         q[row - first] = c[row] * square(X, row, scale)
-    order = np.arange(first, last)
-    for _ in range(passes):
+    order, used, moved = np.arange(first, last), 0, np.inf
+    while used < passes and moved > SETTLED * (pull * (x - start) ** 2).sum():
+        before = x.copy()
         counter = draw(order, m, m, counter)
         coordinate_pass(rows, order, first, q, s, scale, x)
-    return x, pull * start - x / scale
+        moved, used = (pull * (x - before) ** 2).sum(), used + 1
+    return x, pull * start - x / scale, used

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmls import curvature, descent
-from fedmls.cut_rows import part_cuts
+from fedmls.cut_rows import cuts
 from fedmls.engine import ServerRandom, draw_participants
 from fedmls.prox import no_l1, prox
 from fedmls.prox_rows import ascend_rows
@@ -336,7 +336,7 @@ class RowsLocal(BaseLocal):
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
         p, points = self.problem, np.ascontiguousarray(x.reshape(-1, self.dimension))
         rows = p.X, p.y, p.row_weights, p.loss.code, p.loss.parameter
-        f, g = part_cuts(rows, p.offsets, self.blocks, points, parts)
+        f, g = cuts(rows, p.offsets, self.blocks, points, parts)
         self._full_passes(len(points))
         return self._flat(f), self._flat(g)
 
@@ -353,9 +353,12 @@ class RowsLocal(BaseLocal):
                 curvature.own_quadratic(self.problem, client, x0, self.n, full, (self.seed, self.k, i), room)
                 for client, i in zip(self.blocks, self.ids, strict=True)
             ]
-        self.steps += curvature.PASSES
-        self._full_passes(curvature.PASSES + 1)
-        return self._flat(np.array([curvature.packed(H) for H, _ in each])), self._flat(np.array([q for _, q in each]))
+        passes = np.array([used for _, _, used in each])
+        self.steps += passes
+        self.subgradients += int(passes.sum())
+        self.rows_read += int(passes @ self._own_rows)
+        H, q = ([one[i] for one in each] for i in (0, 1))
+        return self._flat(np.array([curvature.packed(one) for one in H])), self._flat(np.array(q))
 
     def terms(self) -> Array:
         p = self.problem

@@ -70,26 +70,27 @@ class Loss:
             return -self.parameter * one, self.parameter * one
         return -one, one
 
-    def curvature(self, p: Array, b: Array, share: float) -> Array:
+    def curvature(self, p: Array, b: Array, share: float, least: float = 0.0) -> Array:
         """ℓ'' in p. A kink counts as a slope that changes evenly over a width on either side of it: the width within
-        which this share of the predictions are.
+        which this share of the predictions are, or ``least``.
         """
         if self.code == LOGISTIC:
             chance = np.abs(self.slope(p, b))
             return np.asarray(chance * (1 - chance))
         if self.code == SQUARED_HINGE:
-            return 2.0 * (b * p < 1)
+            return np.asarray(2.0 * (b * p < 1))
         if self.code == HUBER:
-            return 1.0 * (np.abs(p - b) < self.parameter)
-        distance = np.abs(1 - b * p) if self.code == HINGE else np.abs(np.abs(p - b) - self._kink)
-        width = max(float(np.quantile(distance, share)), 1e-12 * (1 + float(np.abs(p).max())))
+            return np.asarray(1.0 * (np.abs(p - b) < self.parameter))
+        distance = self.kink_distance(p, b)
+        width = max(float(np.quantile(distance, share)), least, 1e-12 * (1 + float(np.abs(p).max())))
         jump = 2.0 if self.code == ABSOLUTE else 1.0
         return np.asarray(jump / (2 * width) * (distance <= width))
 
-    @property
-    def _kink(self) -> float:
-        """How far from the label the kink is."""
-        return self.parameter if self.code == EPSILON_INSENSITIVE else 0.0
+    def kink_distance(self, p: Array, b: Array) -> Array:
+        """How far predictions are from the nearest kink of the loss."""
+        if self.code == HINGE:
+            return np.asarray(np.abs(1 - b * p))
+        return np.asarray(np.abs(np.abs(p - b) - (self.parameter if self.code == EPSILON_INSENSITIVE else 0.0)))
 
     def lipschitz(self) -> float:
         """The largest |slope| there is."""

@@ -1,36 +1,40 @@
-"""FedMLS-B: a bundle of cuts, steps of several lengths in one exchange, and curvature as the metric. It takes by far the
-fewest exchanges of the methods here (docs/benchmarks.md), proves how close it is, and has nothing to tune.
+"""FedMLS-B: a bundle of cuts, steps of several lengths in one exchange, and curvature as the metric. It
+takes by far the fewest exchanges of the methods here (docs/benchmarks.md), proves how close it is, and has nothing to
+tune.
 
 One exchange. The server sends a few points x_1, ..., x_L. For each, and for each of B parts of its rows, a client
-answers with the value and a subgradient of its loss; the server sees only the means. Every answer is a cut: no part of
-the loss is anywhere below it. The sum over parts of their highest cuts, plus the l2 term as it is, models f from below.
+answers with the value and a subgradient of its loss; the server sees only the means. Every answer is a cut: no part
+of the loss is anywhere below it. The sum over parts of their highest cuts, plus the l2 term as it is, models f from
+below.
 
-The next points. Around the best point so far, the center c, lane l minimises the model plus (x - c)·H (x - c)/(2 t_l):
-proximal bundle steps (Lemaréchal 1975; Kiwiel 1985) with step lengths t_l = t 4^l, side by side as in the parallel
-bundle method of Díaz and Grimmer (SIAM J. Optim. 2023). If a lane improves on c, it is the new center and its length the
-new t; otherwise t is halved. Cuts of several parts (Birge, Louveaux 1988, have one for each scenario) are a closer model
-than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of clients.
+The next points. Around the best point so far, the center c, lane l minimises the model plus (x - c)·H (x - c)/(2
+t_l): proximal bundle steps (Lemaréchal 1975; Kiwiel 1985) with step lengths t_l = t 4^l, side by side as in the
+parallel bundle method of Díaz and Grimmer (SIAM J. Optim. 2023). If a lane improves on c, it is the new center and
+its length the new t; otherwise t is halved. Cuts of several parts (Birge, Louveaux 1988, have one for each scenario)
+are a closer model than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of
+clients.
 
-The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.curvature`), at a point of an earlier exchange: a
-d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it makes up no more than
-half of what is sent. Kinks blurred, f is smooth, and the first steps are Newton's.
+The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.curvature`), at a point of an earlier exchange:
+a d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it makes up no more
+than half of what is sent. Kinks blurred, f is smooth, and the first steps are Newton's.
 
 The first exchange. Every client goes to about its own minimum and sends the quadratic model of its loss there; the
 minimum of their mean is the model after round 1, often within a percent. It is evaluated in round 2, and from then on
 the model is the best point evaluated, whose objective is known without asking again.
 
 Beyond ``MANY`` coordinates few cuts say little, and local work must help: FedMLS-D runs beside the lanes, in the same
-exchanges, with its five μ. Its model is one more point of the next exchange, the slopes of its rows make one more cut, of
-all parts together. Only for this do clients keep a state. After ``PATIENCE`` exchanges without a win it is given up.
+exchanges, with its five μ. Its model is one more point of the next exchange, the slopes of its rows make one more
+cut, of all parts together. Only for this do clients keep a state. After ``PATIENCE`` exchanges without a win it is
+given up.
 
-The lower bound is the minimum of the model over all x (:mod:`fedmls.cut_model`). It needs no radius, is finite as soon
-as the cuts span, and f* is never below it.
+The lower bound is the minimum of the model over all x (:mod:`fedmls.cut_model`). It needs no radius, is finite as
+soon as the cuts span, and f* is never below it.
 
 Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of t, whatever the metric between two
 bounds; the lower bound, in every exchange. Measured: all that is said of few exchanges.
 
-Down L vectors, up L B vectors and the curvature. All rows are read, whatever the batch: L + 1 times in an exchange, 100
-times more in the first one.
+Down L vectors, up L B vectors and the curvature. All rows are read, whatever the batch: L + 1 times in an exchange,
+and up to 200 times more in the first one.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -50,18 +54,21 @@ PARTS, MORE_PARTS, FEW = 4, 8, 64  # parts of the rows, up to FEW coordinates an
 MOST = 300  # cuts, and one more for each coordinate up to MANY
 PATIENCE = 10
 RATIO = 4.0  # between the step lengths of two lanes
-OWN, DUAL, PROBE = 0.0, -1.0, -2.0  # in place of a lane's step length: the clients' own minimum; FedMLS-D's model; neither
+OWN, DUAL, PROBE = (
+    0.0,
+    -1.0,
+    -2.0,
+)  # in place of a lane's step length: the clients' own minimum; FedMLS-D's model; neither
 SAME = 1e-12
 
 
 class Server(NamedTuple):
     """When round k begins. Of the points sent last: x, one after the other; the step length of each, relative to t; at
     which of them the curvature was asked for (-1: none). The best point evaluated, the height of each part of f there,
-    and f (infinity before round 1). The model after round 1. The cuts g, e, part, used (:class:`fedmls.cut_model.Cuts`).
-    The curvature, the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The numbers sent so far:
-    for the curvature, and for all else. How far the points evaluated are from x0 at most. f at the center around
-    which probes were sent last. Rounds since FedMLS-D won.
-    Then its own server's state.
+    and f (infinity before round 1). The model after round 1. The cuts (:class:`fedmls.cut_model.Cuts`). The curvature,
+    the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The numbers sent so
+    far: for the curvature, and for all else. How far the points evaluated are from x0 at most. f at the center around
+    which probes were sent last. Rounds since FedMLS-D won. Then its own server's state.
     """
 
     x: Array
@@ -143,15 +150,30 @@ class FedMLSB:
         return 1
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
-        d, helper = len(x0), FedMLSD()
-        cuts, none = Cuts.none(d), np.empty(0)
-        dual, client = helper.init(x0, n)
+        d, none = len(x0), np.empty(0)
+        dual, client = FedMLSD().init(x0, n)
         if d <= MANY:
             dual, client = dual._replace(z=none, x=none, average=none, mu=none), fedmlsd.Client(*[none] * 5)
         first = Server(
-            x0, np.array([OWN]), -1, x0, np.zeros(_parts(d)), np.inf, x0, *cuts, none, none, 1.0, np.zeros(4), -np.inf,
-            np.zeros(2), 0.0, np.inf, 0, *dual,
-        )  # fmt: skip
+            x=x0,
+            lanes=np.array([OWN]),
+            asked=-1,
+            center=x0,
+            heights=np.zeros(_parts(d)),
+            f=np.inf,
+            own=x0,
+            **Cuts.none(d)._asdict(),
+            H=none,
+            H0=none,
+            t=1.0,
+            terms=np.zeros(4),
+            bound=-np.inf,
+            sent=np.zeros(2),
+            reach=0.0,
+            probed=np.inf,
+            idle=0,
+            **_own_names(dual),
+        )
         return first, Client(*client)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
@@ -174,7 +196,9 @@ class FedMLSB:
             H = local.curvature(down.x[down.asked * d : (down.asked + 1) * d], d <= MANY)
         if not len(down.z) or not _has_dual(local):
             return client, Up(f, g, H, own, terms, none, none, none, none)
-        helped, up = FedMLSD().client_round(k, fedmlsd.Client(*client), fedmlsd.Down(down.z, down.mu, down.start), local)
+        helped, up = FedMLSD().client_round(
+            k, fedmlsd.Client(*client), fedmlsd.Down(down.z, down.mu, down.start), local
+        )
         return Client(*helped), Up(f, g, H, own, terms, up.x, up.numbers, helped.p[..., :d], local.cut_height())
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
@@ -182,7 +206,7 @@ class FedMLSB:
             server = server._replace(terms=up.terms)
         if len(up.dual):
             dual = FedMLSD().server_round(k, _dual(server), fedmlsd.Up(up.dual, up.numbers))
-            server = server._replace(**dict(zip(Server._fields[-8:], dual, strict=True)))
+            server = server._replace(**_own_names(dual))
         elif len(server.z):
             server = _without_dual(server)
         with one_thread():
@@ -221,11 +245,11 @@ class FedMLSB:
         if not points:
             points, lanes = [server.center], [1.0]
         x = np.concatenate(points)
-        sent = server.sent + [0, len(x) * (1 + _parts(d))]
-        asks = bool(sent[0] + len(server.H) <= sent[1])
-        at = 0 if lanes[0] == OWN else (sum(length > 0 for length in lanes) - 1) // 2
-        sent = sent + [asks * len(server.H), 0]
-        return server._replace(x=x, lanes=np.array(lanes), asked=max(at, 0) if asks else -1, sent=sent)
+        bent, rest = server.sent[0], server.sent[1] + len(x) * (1 + _parts(d))
+        asks = bool(bent + len(server.H) <= rest)
+        at = 0 if lanes[0] == OWN else max(0, (sum(length > 0 for length in lanes) - 1) // 2)
+        sent = np.array([bent + asks * len(server.H), rest])
+        return server._replace(x=x, lanes=np.array(lanes), asked=at if asks else -1, sent=sent)
 
     def _steps(self, k: int, server: Server) -> tuple[Server, list[tuple[Array, float]]]:
         """The proximal step of each lane, with its length relative to t: those that are not the same. Cuts without use
@@ -261,7 +285,7 @@ def _unproved(server: Server) -> bool:
 
 
 def _probes(server: Server) -> list[Array]:
-    """Points around the center on all sides, in coordinates without an l2 term, where f is higher by about a thousandth.
+    """Points on all sides of the center, in coordinates without an l2 term, where f is higher by about a thousandth.
 
     Where steps of all lengths lead to one point, as those of a smooth loss do near the minimum, their cuts are all the
     same, and prove nothing: a bound takes cuts whose slopes cancel in every such coordinate.
@@ -289,7 +313,13 @@ def _has_dual(local: Local) -> bool:
 
 
 def _dual(server: Server) -> fedmlsd.Server:
-    return fedmlsd.Server(*server[-8:])
+    state: Any = server[-len(fedmlsd.Server._fields) :]
+    return fedmlsd.Server(*state)
+
+
+def _own_names(dual: fedmlsd.Server) -> dict[str, Any]:
+    """FedMLS-D's state by the names that it has here."""
+    return dict(zip(Server._fields[-len(dual) :], dual, strict=True))
 
 
 def _model_of_dual(server: Server) -> Array:
@@ -320,7 +350,7 @@ def _with_curvature(k: int, server: Server, up: Up) -> Server:
     H, ridge = unpacked(up.H, d), _terms(server).ridge
     H = H + 1e-8 * trace / d * (np.eye(d) if H.ndim == 2 else 1.0)
     own = np.linalg.solve(H + np.diag(ridge), up.own) if H.ndim == 2 else up.own / (H + ridge)
-    return server._replace(H=packed(H), H0=packed(H), own=own if np.isfinite(own).all() else server.center)
+    return server._replace(H=packed(H), H0=packed(H), own=np.asarray(own) if np.isfinite(own).all() else server.center)
 
 
 def _trace(H: Array, d: int) -> float:
@@ -341,15 +371,11 @@ def _evaluated(k: int, server: Server, up: Up) -> Server:
         cuts = cuts.and_more(up.p[None], up.a, np.array([ALL]), k)
     f = heights.sum(axis=1) + [terms.quadratic(x) for x in points]
     best, reach = int(np.argmin(f)), max(server.reach, *np.linalg.norm(points - server.x0, axis=1))
-    server = server._replace(reach=reach, t=_length(k, server, f, heights, slopes), **_fields(cuts))
+    server = server._replace(reach=reach, t=_length(k, server, f, heights, slopes), **cuts._asdict())
     server = _patient(server, f[best] < server.f and server.lanes[best] == DUAL)
     if f[best] < server.f:
         server = server._replace(center=points[best], heights=heights[best], f=float(f[best]))
     return server
-
-
-def _fields(cuts: Cuts) -> dict[str, Any]:
-    return cuts._asdict()
 
 
 def _parts_at(points: Array, up: Up, terms: Terms) -> tuple[Array, Array]:
@@ -371,7 +397,8 @@ def _length(k: int, server: Server, f: Array, heights: Array, slopes: Array) -> 
         steep = g @ np.linalg.solve(H + np.diag(terms.ridge), g) if H.ndim == 2 else g @ (g / (H + terms.ridge))
         return float(2 * abs(f[0]) / steep) if steep > 0 and f[0] else 1.0
     steps = server.lanes > 0
-    if not steps.any() or f[np.argmin(f)] < server.f and server.lanes[np.argmin(f)] == OWN:
+    best = int(np.argmin(f))
+    if not steps.any() or (f[best] < server.f and server.lanes[best] == OWN):
         return 1.0  # with the curvature as metric it is Newton's step
     lane = int(np.argmin(np.where(steps, f, np.inf)))
     return server.t * float(server.lanes[lane]) if f[lane] < server.f else max(server.t / 2, 1e-60)
