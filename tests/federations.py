@@ -55,7 +55,7 @@ def federate(problem, folder, transport=InProcess, faults=None, **job):
 def kept_state(config, run, answered):
     """A node's state after the last exchange that the server knows of."""
     kept = decode(unseal((config.state / f"{run}.state").read_bytes()))
-    return kept.body["after"] if kept.exchange == answered else kept.body["before"]
+    return kept.body["after"] if kept.body["after_exchange"] == answered else kept.body["before"]
 
 
 def serve(config, kill):
@@ -64,7 +64,7 @@ def serve(config, kill):
     kill: "EXCHANGE WHERE" ends the process, as by a power cut, before, during or after it keeps that exchange's state.
     """
     node, (exchange, where) = Node(config), kill.split() if kill else (0, "")
-    save = node._save
+    save = node.state.save
 
     def saved(state):
         if state.exchange != int(exchange):
@@ -76,7 +76,7 @@ def serve(config, kill):
             (node.config.state / f"{state.run}.state.part").write_bytes(b"half")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    node._save = saved
+    node.state.save = saved
     while size := sys.stdin.buffer.read(8):
         reply = node.answer(sys.stdin.buffer.read(int.from_bytes(size, "big")))
         sys.stdout.buffer.write(len(reply).to_bytes(8, "big") + reply)

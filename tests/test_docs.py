@@ -40,6 +40,56 @@ def test_every_public_name_is_in_the_reference():
     assert not missing
 
 
+def promises():
+    """The marks of the page on security, each with the tests that it names."""
+    page = (DOCS / "security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (S\d+) \| .* \| (.*) \|$", page, re.M)
+    assert len(rows) == len(dict(rows)) > 40
+    return {mark: re.findall(r"`(test_\w+)`", tests) for mark, tests in rows}
+
+
+def test_every_promise_names_tests_that_exist():
+    written = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("test_*.py"))
+    there = set(re.findall(r"^def (test_\w+)", written, re.M))
+    for mark, tests in promises().items():
+        assert tests, f"{mark} names no test"
+        assert set(tests) <= there, f"{mark} names {sorted(set(tests) - there)}, which are no tests"
+
+
+@pytest.mark.parametrize("name", ["federation", "deploy", "deploy-nvflare", "deploy-flower", "security"])
+def test_marks_on_the_pages_lead_to_promises(name):
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    prose = re.sub(r"```.*?```", "", page, flags=re.S)
+    used, linked = (set(re.findall(pattern, prose, re.M)) for pattern in (r"\[(S\d+)\](?![:(])", r"^\[(S\d+)\]: "))
+    assert used == linked  # a mark that is not linked is no link
+    assert set(re.findall(r"\bS\d+\b", page)) <= promises().keys()
+    assert "[tested]" not in page
+
+
+@pytest.mark.parametrize("name", ["federation", "deploy-nvflare", "deploy-flower"])
+def test_every_row_on_what_is_guarded_or_goes_wrong_has_a_mark_or_says_why_not(name):
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    [section] = re.findall(r"^## What (?:goes wrong|is guarded, and what is not)\n(.*?)^## ", page, re.M | re.S)
+    rows = [
+        row for row in re.findall(r"^\| (.*) \|$", section, re.M) if row.strip("-| ") and row != "what | what happens"
+    ]
+    assert len(rows) > 8
+    for row in rows:
+        assert re.search(r"\[S\d+\]|not tested|seen with strace", row) or row.split(" | ")[0] in UNKEPT, row
+
+
+# What is told there as not guarded, or as a matter of the machine, is no promise.
+UNKEPT = (
+    "storage",
+    "between a site's own processes",
+    "the server",
+    "the CA's key and the administrator's kit",
+    "the administrator's interface",
+    "code in an app",
+    "a SuperNode's own port (9094, plain HTTP)",
+)
+
+
 @pytest.mark.parametrize("tex", MATHS)
 def test_formulas_become_mathml(tex):
     math = ET.fromstring(extension("mathml").to_mathml(tex, "block"))

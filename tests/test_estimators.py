@@ -244,3 +244,21 @@ def test_what_stops_too_early_says_so():
     X, y = classes()
     with pytest.warns(ConvergenceWarning, match="max_rounds = 5 reached: a gap of"):
         fedmls.FederatedLinearSVC(tol=1e-9, max_rounds=5).fit(X, y)
+
+
+@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+def test_auto_takes_few_exchanges_and_proves_them(C):
+    X, y = load_breast_cancer(return_X_y=True)
+    model = fedmls.FederatedLinearSVC(C=C, tol=1e-3).fit((X - X.mean(axis=0)) / X.std(axis=0), y)
+    assert model.certified_gap_ <= 1e-3 * model.objective_
+    assert model.exchanges_ == model.n_iter_ + 1 <= 60  # and the survey
+    assert len(model.history_) == model.n_iter_
+
+
+def test_auto_in_more_coordinates_than_it_can_prove_stops_when_it_no_longer_gains():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 220))
+    y = X[:, 0] + rng.normal(size=1000)
+    model = fedmls.FederatedLADRegressor(alpha=0.0, tol=0.01, max_rounds=100).fit(X, y)
+    assert model.n_iter_ < 100
+    assert model.objective_ < 0.7 * np.abs(y - np.median(y)).mean()

@@ -259,8 +259,17 @@ def test_other_pairs_of_rounds_are_not_compared():
 
 def test_a_run_that_was_proved_has_ended():
     run(job(certificate=5.0, until=1e9), Source(file=table("r.csv"), label="y", by="ward"))
-    with pytest.raises(ValueError, match="its gap was proved"):
-        trials.reopen(Path("out"), None, {"rounds": 100})
+    for until in (None, 1e9, 2e9):
+        with pytest.raises(ValueError, match="its gap was proved"):
+            trials.reopen(Path("out"), None, {"rounds": 100, "until": until})
+
+
+def test_a_run_that_was_proved_goes_on_to_a_smaller_gap():
+    run(job(certificate=5.0, until=1e9), Source(file=table("r.csv"), label="y", by="ward"))
+    outcome = federating.run(trials.reopen(Path("out"), None, {"until": 1e-9}), print)
+    assert outcome.last["round"] == 6
+    assert json.loads(Path("out/setup.json").read_text())["status"] == "finished"
+    assert outcome.difference == 0
 
 
 def test_sigterm_and_failures_say_what_is_kept(monkeypatch, capsys):
@@ -318,7 +327,8 @@ def test_folders_without_a_name_are_numbered():
 
 def test_a_job_of_options():
     made = trials.make_job(None, None, (), {"rounds": None, "seed": 4})
-    assert made.algorithm == fedmls.FedMLSD()
+    assert made.algorithm == fedmls.FedMLSB()
+    assert made.certificate is True  # it costs nothing
     assert (made.rounds, made.seed, made.batch) == (10, 4, 0.1)
     assert trials.make_job(None, "fedmls", (), {}).algorithm == fedmls.FedMLS(lam0="auto", paired=True)
     settings = ("T=[3, 9]", "output=last", "paired=False", "lam0=2", "lam={power = [0.5, -0.5]}")
@@ -356,7 +366,7 @@ BAD = {
     "--parts .": "holds no configuration of a node",
     "--parts nothing": "is no folder",
     "--label y": "--label is of a file",
-    "--set lam_0=1": "unknown parameter of FedMLSD 'lam_0': did you mean 'lam0'?",
+    "--algorithm fedmlsd --set lam_0=1": "unknown parameter of FedMLSD 'lam_0': did you mean 'lam0'?",
     "--job jobs/private.toml --algorithm fedmls": "lam0 is 'auto', for which clients send more than privacy covers",
     "--job jobs/private.toml --algorithm fedmlsd": "fedmlsd does not go with privacy; take one of fedmls, ",
     "--set lam0": "write name=value",
@@ -417,17 +427,17 @@ def test_an_engine_that_is_missing_is_one_line(name, monkeypatch):
 
 def test_the_command_from_begin_to_end(monkeypatch):
     table("rows.csv")
-    arguments = "--engine inprocess --data rows.csv --label y --by ward --rounds 4 --certificate 5"
+    arguments = "--engine inprocess --data rows.csv --label y --by ward --rounds 4"
     monkeypatch.setattr(sys, "argv", ["fedmls", "federate", *arguments.split()])
     done = CliRunner().invoke(app, ["federate", *arguments.split()])
     assert done.exit_code == 0, done.output
     assert "certified gap" in done.output
-    assert "4 rounds of fedmlsd in 7 exchanges: objective" in done.output
+    assert "4 rounds of fedmlsb in 6 exchanges: objective" in done.output
     assert "difference to the simulation of the same seed: 0 (equal to the last bit)\nFiles:\n" in done.output
     assert "results/federation-1/history.parquet" in done.output
     again = CliRunner().invoke(app, ["federate", "--resume", "--rounds", "6"])
     assert again.exit_code == 0, again.output
-    assert "6 rounds of fedmlsd in 10 exchanges" in again.output
+    assert "6 rounds of fedmlsb in 8 exchanges" in again.output
     assert results.read(Path("results/federation-1")).setup["command"] == f"fedmls federate {arguments}"
 
 

@@ -17,6 +17,7 @@ import fedmls
 from fedmls.engine import message_types
 from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode, split
 from fedmls.federation.data import Rows, column_sums, label_texts, read_rows, sorted_classes
+from fedmls.federation.messages import unseal
 from fedmls.federation.survey import natural
 from tests.federations import Recording, parts
 from tests.problems import lad, svm
@@ -181,7 +182,8 @@ def test_nodes_that_do_not_fit_are_refused_by_name(tmp_path):
     message = "the nodes have different labels: node odd has 'Yes'; the others have 'no', 'yes'"
     with pytest.raises(Stopped, match=re.escape(message)):
         run(tmp_path, [*good, node(tmp_path, "odd", labels)])
-    assert not list(tmp_path.glob("state-*/*.state"))  # nothing has begun
+    kept = [decode(unseal(file.read_bytes())) for file in tmp_path.glob("state-*/*.state")]
+    assert [one.body["begin"] for one in kept] == [None] * len(kept)  # nothing has begun
     same = frame()
     same["ill"] = "yes"
     with pytest.raises(Stopped, match="the nodes' labels are 'yes'; the loss takes two"):

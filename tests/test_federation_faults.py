@@ -80,19 +80,34 @@ def test_whatever_gets_lost_the_model_is_the_same(tmp_path_factory, drop, late, 
 
 
 def test_a_message_delivered_twice_gets_the_same_reply_and_changes_nothing(tmp_path):
-    configs = parts(PROBLEM, tmp_path / "parts")
-    Job(algorithm=fedmls.Scaffold(), **JOB).write(tmp_path)
-    transport = Recording(configs)
-    drive(tmp_path, transport)
-    name, message, reply = next(
-        carried for carried in reversed(transport.carried) if decode(carried[1]).body.get("rounds")
-    )
-    config = next(config for config in configs if config.name == name)
-    [file] = config.state.glob("*.state")
-    before = file.read_bytes()
-    for node in (Node(config), Node(config)):
-        assert node.answer(message) == reply
-    assert file.read_bytes() == before
+    """Of whatever kind it is, the last one of a run that was broken off."""
+    for call in (1, 2, 4, 6, 8):  # survey, begin, rounds, close
+        configs = parts(PROBLEM, tmp_path / str(call) / "parts")
+        Job(algorithm=fedmls.Scaffold(), **JOB).write(tmp_path / str(call))
+        transport = Recording(configs)
+        transport.exchange = until(transport, call)
+        with pytest.raises(Crash):
+            drive(tmp_path / str(call), transport)
+        name, message, reply = transport.carried[-1]
+        config = next(config for config in configs if config.name == name)
+        [file] = config.state.glob("*.state")
+        before = file.read_bytes()
+        for node in (Node(config), Node(config)):
+            assert node.answer(message) == reply
+        assert file.read_bytes() == before
+
+
+def until(transport, last):
+    """The transport's exchange, with which the server's machine is switched off after that call."""
+    exchange = transport.exchange
+
+    def crashing(messages, timeout):
+        answer = exchange(messages, timeout)
+        if transport.calls == last:
+            raise Crash
+        return answer
+
+    return crashing
 
 
 def test_while_it_waits_it_says_for_whom(tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import pickle
+import tomllib
 import tracemalloc
 
 import msgpack
@@ -13,7 +14,8 @@ from hypothesis.extra import numpy as npst
 
 import fedmls
 from fedmls.federation import Job, Message, MessageError, decode, encode
-from fedmls.federation.messages import HEADER, SCHEMA, seal, unseal
+from fedmls.federation.job import toml
+from fedmls.federation.messages import DEEPEST, HEADER, SCHEMA, seal, unseal
 
 ARRAYS = st.one_of(
     npst.arrays(np.float64, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=40)),
@@ -54,6 +56,48 @@ def test_compact_is_never_longer(x):
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_decoder(data):
     with pytest.raises(MessageError):
+        decode(data)
+
+
+SIZES = st.sampled_from([0, 1, 15, 16, 31, 32, 255, 256, 65_535, 65_536])  # where they are written otherwise
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**64 - 1),
+        st.floats(width=32),
+        *(st.builds(lambda n, one=one: n * one, SIZES) for one in ("x", b"x", [None])),
+        st.builds(lambda n: {str(i): None for i in range(n)}, SIZES),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=3), inner, max_size=4)),
+    max_leaves=6,
+)
+
+
+@given(value=VALUES, single=st.booleans())
+def test_every_kind_of_part_is_counted(value, single):
+    """What MessagePack can write is read, however long its parts are."""
+    whole = {"schema": SCHEMA, "run": "a", "exchange": 1, "round": 0, "kind": "begun", "body": {"lipschitz": value}}
+    found = decode(msgpack.packb(whole, use_single_float=single)).body["lipschitz"]
+    assert msgpack.packb(found) == msgpack.packb(value)  # NaN is not equal to itself
+
+
+@pytest.mark.parametrize("depth", [DEEPEST - 4, DEEPEST, 990, 100_000])
+def test_nothing_nests_deeper_than_a_message_does(depth):
+    deep = wire(body={"lipschitz": None})[:-1] + b"\x91" * depth + b"\xc0"
+    if depth < DEEPEST - 3:
+        decode(deep)
+        return
+    with pytest.raises(MessageError, match=f"no message: it nests deeper than {DEEPEST}"):
+        decode(deep)
+
+
+@pytest.mark.parametrize("code", ["\xc7\x01", "\xc8\0\x01", "\xc9\0\0\0\x01", "\xd4", "\xd5", "\xd6", "\xd7", "\xd8"])
+def test_extensions_are_walked_over_and_refused(code):
+    inside = code.encode("latin1") + b"\x05" + bytes({"\xd5": 2, "\xd6": 4, "\xd7": 8, "\xd8": 16}.get(code, 1))
+    data = wire(body={"lipschitz": [None]})[:-1] + inside
+    assert msgpack.unpackb(data)["body"]["lipschitz"][0].code == 5
+    with pytest.raises(MessageError, match="it holds an extension of kind 5"):
         decode(data)
 
 
@@ -186,6 +230,24 @@ def test_a_job_goes_to_a_file_and_back(job, file, tmp_path):
     job.write(tmp_path / file)
     assert Job.read(tmp_path / file) == job == Job.read(tmp_path)
     assert Job.from_dict(msgpack.unpackb(msgpack.packb(job.to_dict()))) == job
+
+
+@given(key=st.text(min_size=1), text=st.text())
+def test_any_text_goes_into_a_jobs_file_and_back(key, text):
+    values = {"plain": text, key: [text, key], "table": {key: {key: text}}}
+    assert tomllib.loads(toml(values)) == values
+
+
+def test_characters_beyond_the_first_65536_and_a_write_that_is_broken_off(tmp_path, monkeypatch):
+    names = ("clinic 🏥", "\x7f𝔸")
+    job = Job(algorithm=fedmls.FedMLS(), rounds=3, nodes=names, weights=dict.fromkeys(names, 0.5))
+    job.write(tmp_path)
+    assert Job.read(tmp_path) == job
+    monkeypatch.setattr("fedmls.checkpoint.os.fsync", lambda handle: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Job(algorithm=fedmls.FedMLS(), rounds=4).write(tmp_path)
+    assert Job.read(tmp_path) == job
+    assert [file.name for file in tmp_path.iterdir()] == ["job.toml"]
 
 
 @pytest.mark.parametrize(

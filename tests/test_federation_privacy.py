@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.problems import svm
 from tests.test_algorithms import SMALL_STEPS
 
 accountant = pytest.importorskip("dp_accounting")
+pytest.importorskip("opendp")
 
 PRIVATE = {"report_objective": False, "impute": False}
 FINITE = st.floats(-1e100, 1e100)
@@ -56,13 +58,73 @@ def test_runs_add_up():
 )
 def test_what_is_sent_is_at_most_clip_from_what_was_known(up, down, clip):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(privacies, "_normal", lambda shape, privacy: np.zeros(shape))
+        patch.setattr(privacies, "_with_noise", lambda whole, privacy: whole)
         sent = noisy(Privacy(clip=clip, noise=1.0), "scaffold", {"dy": up[:3], "dc": up[3:]}, {})
         assert np.linalg.norm(np.concatenate([sent["dy"], sent["dc"]])) <= clip * (1 + 1e-12)
         sent = noisy(Privacy(clip=clip, noise=1.0), "fedmls", {"y": up}, {"y": down})["y"]
         assert np.linalg.norm(sent - down) <= clip * (1 + 1e-9)
         if np.linalg.norm(up - down) <= clip:
-            np.testing.assert_allclose(sent, up, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(sent, up, rtol=1e-12, atol=1e-12 * clip)
+
+
+@given(vector=npst.arrays(float, 6, elements=FINITE), clip=st.floats(1e-99, 1e99), noise=st.floats(1e-4, 1e6))
+def test_the_length_is_exact_in_steps_of_the_grid(vector, clip, noise):
+    privacy = Privacy(clip=clip, noise=noise)
+    whole = privacies.clipped(vector, privacy)
+    assert sum(step**2 for step in whole.tolist()) * Fraction(privacy.grid) ** 2 <= Fraction(clip) ** 2
+    length = np.linalg.norm(vector)
+    wanted = vector * min(1.0, clip / length) if 0 < length < math.inf else 0 * vector
+    np.testing.assert_allclose(privacy.grid * whole, wanted, rtol=1e-9, atol=2 * privacy.grid)
+
+
+@pytest.mark.parametrize("deviation", [1.0, 1.3, 1.9])
+def test_the_noise_is_a_discrete_gaussian(deviation, monkeypatch):
+    """Where a step of the grid is nearly a deviation, the frequencies are those of exp(-k²/2σ²)."""
+    monkeypatch.setattr(privacies, "STEPS", 0)
+    privacy = Privacy(clip=1.0, noise=deviation)
+    assert privacy.grid == 1.0
+    drawn, k = privacies._with_noise(np.zeros(40_000, dtype=np.int64), privacy), np.arange(-12, 13)
+    expected = np.exp(-(k**2) / (2 * deviation**2))
+    expected *= len(drawn) / expected.sum()
+    found = np.array([(drawn == value).sum() for value in k])
+    assert found.sum() == len(drawn)
+    often = expected > 5
+    statistic = ((found - expected)[often] ** 2 / expected[often]).sum()
+    assert statistic < often.sum() + 6 * math.sqrt(2 * often.sum())
+
+
+def test_noise_is_in_whole_steps_and_of_as_many_bits_as_the_grid_has():
+    privacy = Privacy(clip=3.0, noise=2.0)
+    sent = noisy(privacy, "scaffold", {"dy": np.zeros(500), "dc": np.zeros(500)}, {})
+    steps = np.concatenate([sent["dy"], sent["dc"]]) / privacy.grid
+    assert np.array_equal(steps, np.round(steps))
+    assert len({*(steps.astype(np.int64) % 1024).tolist()}) > 500
+    assert len({*steps.tolist()}) == 1000
+
+
+def test_opendp_reckons_with_the_same_sensitivity():
+    """ρ of one round, by OpenDP's own proof: that of a normal distribution, (2 clip)²/(2 deviation²)."""
+    import opendp.prelude as dp
+
+    privacy = Privacy(clip=3.0, noise=7.0)
+    deviation = privacy.noise * privacy.clip / privacy.grid
+    assert 2.0**44 <= deviation < 2.0**45
+    numbers = dp.vector_domain(dp.atom_domain(T="i64"))
+    measurement = dp.m.make_gaussian(numbers, dp.l2_distance(T="f64"), scale=deviation)
+    assert measurement.map(2 * privacy.clip / privacy.grid) == pytest.approx(2 / privacy.noise**2, rel=1e-12)
+
+
+def test_without_a_source_of_noise_a_node_refuses(tmp_path, monkeypatch):
+    monkeypatch.setattr(privacies, "find_spec", lambda name: None)
+    with pytest.raises(Stopped, match="node site-1 refuses: privacy needs OpenDP for its noise"):
+        federate(
+            svm(n=2, m=40),
+            tmp_path,
+            algorithm=fedmls.FedMLS(),
+            rounds=2,
+            privacy=Privacy(clip=1.0, noise=5.0),
+            **PRIVATE,
+        )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
@@ -82,11 +144,11 @@ def test_the_noise_has_the_deviation_it_should_have():
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_without_noise_and_clipping_it_is_the_same_run(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(privacies, "_normal", lambda shape, privacy: np.zeros(shape))
+    monkeypatch.setattr(privacies, "_with_noise", lambda whole, privacy: whole)
     problem, algorithm = svm(n=4, m=50), fedmls.make(name, **SMALL_STEPS[name])
     settings = {"rounds": 6, "batch": 0.3, "seed": 9}
     result = federate(
-        problem, tmp_path, algorithm=algorithm, privacy=Privacy(clip=1e6, noise=1.0), **settings, **PRIVATE
+        problem, tmp_path, algorithm=algorithm, privacy=Privacy(clip=1e3, noise=1e-4), **settings, **PRIVATE
     )
     run = fedmls.simulate(algorithm, problem, optimum=None, **settings)
     np.testing.assert_allclose(result.x, run.x, rtol=1e-9, atol=1e-12)
@@ -126,13 +188,16 @@ def test_a_message_delivered_twice_has_the_same_noise_and_another_one_costs(tmp_
     node = Node(next(config for config in configs if config.name == name))
     assert node.answer(message) == reply
     last = decode(message)
-    for exchange in (last.exchange, last.exchange + 1):  # as if the reply had never arrived
+    for exchange, why in (
+        (last.exchange, "it was asked for other work before"),
+        (last.exchange + 1, "it has answered 3 rounds of the run"),  # as if the reply had never arrived
+    ):
         asked = last._replace(
             exchange=exchange, body=last.body | {"rounds": [last.body["rounds"][0] | {"asked": False}]}
         )
         told = decode(node.answer(encode(asked)))
         assert told.kind == "refused"
-        assert "it has answered 3 rounds of the run" in told.body["why"]
+        assert why in told.body["why"]
     point = {"k": 1, "candidate": 0, "x": np.zeros(5)}
     asked = last._replace(body=last.body | {"rounds": [], "points": [point]})
     assert "does not tell its objective" in decode(node.answer(encode(asked))).body["why"]
@@ -185,6 +250,9 @@ def test_jobs_that_would_tell_more(change, message):
     ("call", "message"),
     [
         (lambda: Privacy(clip=0.0, noise=1.0), "clip is 0.0"),
+        (lambda: Privacy(clip=5e-324, noise=1.0), "clip is 5e-324; take it between 1e-100 and 1e\\+100"),
+        (lambda: Privacy(clip=1e308, noise=1e9), "clip is 1e\\+308"),
+        (lambda: Privacy(clip=1.0, noise=5e-324), "noise is 5e-324; take it between 0.0001 and 1e\\+09"),
         (lambda: Privacy(clip=1.0, noise=-1.0), "noise is -1.0"),
         (lambda: Privacy(clip=1.0, noise=1.0, delta=1.0), "delta is 1.0"),
         (lambda: NodeConfig(name="a", data="a.csv", state="s", max_epsilon=0), "max_epsilon is 0"),

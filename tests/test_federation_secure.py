@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -325,6 +326,27 @@ def test_answers_to_different_questions_do_not_add_up(tmp_path):
         drive(tmp_path, Inconsistent(configs))
 
 
+@pytest.mark.parametrize(
+    ("call", "place", "message"),
+    [
+        (2, 1, "the column sums are rejected, and nobody can tell by which node: they are of"),
+        (3, 2, "the squares of the columns are rejected, and nobody can tell by which node: some are negative"),
+    ],
+)
+def test_column_sums_that_cannot_be_are_rejected(call, place, message, tmp_path):
+    """Otherwise honest nodes would refuse what the server makes of them."""
+
+    def push(body):
+        uploads = body["uploads"].copy()
+        uploads[1, place] -= 2**40
+        body["uploads"] = uploads
+
+    configs = parts(PROBLEM, tmp_path / "parts")
+    Job(algorithm=fedmls.FedAvg(), standardise=True, **JOB).write(tmp_path)
+    with pytest.raises(Stopped, match=f"^{message}"):
+        drive(tmp_path, InProcess(configs, corrupt={("site-2", call): changed(push)}))
+
+
 # Those who fail
 
 
@@ -374,7 +396,7 @@ class Watched(InProcess):
 def test_without_a_node_that_is_away_the_others_are_asked_anew(algorithm, private, tmp_path, monkeypatch):
     """The sum is over those who answered. The work is not done twice, nor is noise drawn twice for it."""
     monkeypatch.setattr("fedmls.federation.driver.ASIDE", 1)
-    noise = {"privacy": Privacy(clip=1e9, noise=1e-9), "report_objective": False, "impute": False} if private else {}
+    noise = {"privacy": Privacy(clip=1e4, noise=1e-4), "report_objective": False, "impute": False} if private else {}
     problem = svm(n=6, m=90)
     configs = parts(problem, tmp_path / "parts")
     Job(algorithm=algorithm, rounds=18, on_missing="without", batch=0.4, secure=True, **noise).write(tmp_path)
@@ -502,6 +524,25 @@ def test_a_key_is_made_once_and_for_its_owner_only(tmp_path):
     assert file.read_bytes() == before
 
 
+def test_a_key_is_on_the_disk_before_it_is_used(tmp_path, monkeypatch):
+    import os
+
+    done, sync, link = [], os.fsync, os.link
+    monkeypatch.setattr(os, "fsync", lambda handle: (done.append("sync"), sync(handle)))
+    monkeypatch.setattr(os, "link", lambda *names: (done.append("name"), link(*names)))
+    secure.private_key(tmp_path / "new" / "key")
+    assert done[0] == "sync"
+    assert done[-2:] == ["name", "sync"]
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["key"]
+
+
+def test_two_who_make_a_key_at_once_have_the_same(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        for i in range(5):
+            keys = list(pool.map(lambda _, file=tmp_path / str(i): secure.private_key(file), range(8)))
+            assert len({secure.public_key(key) for key in keys}) == 1
+
+
 def test_another_key_in_mid_run_is_refused_by_name(tmp_path):
     configs = parts(PROBLEM, tmp_path / "parts")
     Job(algorithm=fedmls.FedAvg(), **JOB).write(tmp_path)
@@ -565,7 +606,7 @@ def test_a_server_that_hands_out_keys_of_its_own_is_found_out(call, tmp_path):
 def test_nodes_refuse_sums_that_would_show_one_of_them(tmp_path):
     """Checked where the data are, whatever the server says: too few, not itself, strangers, the same one twice."""
     configs = parts(PROBLEM, tmp_path / "parts")
-    Job(algorithm=fedmls.FedAvg(), **JOB).write(tmp_path)
+    Job(algorithm=fedmls.FedAvg(), report_objective=False, **JOB).write(tmp_path)  # it ends with a round
     transport = Recording(configs)
     drive(tmp_path, transport)
     message = next(
@@ -641,9 +682,9 @@ def test_a_secure_job_goes_to_a_file_and_back(tmp_path):
 @pytest.mark.parametrize("name", ["fedmls", "scaffold", "fedavg"])
 def test_with_privacy_it_is_the_noisy_uploads_that_are_summed(name, tmp_path, monkeypatch):
     assert name in REFERENCES
-    monkeypatch.setattr(privacies, "_normal", lambda shape, privacy: np.zeros(shape))
+    monkeypatch.setattr(privacies, "_with_noise", lambda whole, privacy: whole)
     algorithm = fedmls.make(name, **SMALL_STEPS[name])
-    private = {"privacy": Privacy(clip=1e6, noise=1.0), "report_objective": False, "impute": False}
+    private = {"privacy": Privacy(clip=1e3, noise=1e-4), "report_objective": False, "impute": False}
     result = federate(PROBLEM, tmp_path, algorithm=algorithm, **JOB, **private)
     assert result.epsilon > 0
     np.testing.assert_allclose(result.x, simulated(algorithm), rtol=1e-9, atol=1e-12)

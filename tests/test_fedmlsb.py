@@ -400,6 +400,11 @@ def test_curvature_is_that_of_the_blurred_loss(loss, share):
         assert np.allclose(bend, difference, atol=1e-4) or np.mean(~np.isclose(bend, difference, atol=1e-4)) < 1e-3
 
 
+def test_cuts_are_not_compressed():
+    with pytest.raises(ValueError, match="fedmlsb needs its cuts as they are; compressed they would prove nothing"):
+        fedmls.Compressed(algorithm=fedmls.FedMLSB())
+
+
 def test_bad_lanes():
     with pytest.raises(ValueError, match="lanes is 0; it must be a whole number of at least 1"):
         fedmls.FedMLSB(lanes=0)

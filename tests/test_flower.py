@@ -1,5 +1,6 @@
 """Flower: the real client app and real messages within one process; and, marked ``deployed``, a real federation."""
 
+import itertools
 import json
 import os
 import re
@@ -178,6 +179,32 @@ def test_a_lost_message_is_sent_again(quick):
     assert replies == {"a": b"21", "b": b"43"}
     assert failures == {}
     assert sorted(grid.sent) == ["a", "b", "b", "b", "b"]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_reply_that_is_half_sent_is_asked_for_again_once_and_still_looked_for(quick, slow):
+    """The process that sends it may have been killed, or is slow: whichever reply is whole first is taken."""
+
+    class Half(MemoryGrid):
+        looks = 0
+
+        def lose(self, name, message):
+            if name == "b" and self.sent.count("b") == 1:
+                self.first = message
+            return name == "b" and (slow or self.sent.count("b") == 1)
+
+        def pull_messages(self, message_ids):
+            found = super().pull_messages(message_ids)
+            self.looks += 1
+            if self.first.metadata.message_id in message_ids:
+                whole = self.app(self.first, self.contexts["b"])
+                half = Message(Error(ErrorCode.MESSAGE_UNAVAILABLE, "half"), reply_to=self.first)
+                found.append(whole if slow and self.looks > 5 else half)
+            return found
+
+    grid = Half(dict.fromkeys("ab"), echo())
+    assert FlowerTransport(grid).exchange({"a": b"12", "b": b"34"}, timeout=60) == ({"a": b"21", "b": b"43"}, {})
+    assert sorted(grid.sent) == ["a", "b", "b"]
 
 
 def test_a_node_that_was_started_again_is_sent_its_message_again(quick):
@@ -392,12 +419,35 @@ from flwr.supercore.retry import http_retry
 from flwr.supernode import fleet_http_connection, start_client_internal
 assert heartbeat.HEARTBEAT_DEFAULT_INTERVAL == fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL == 10
 assert http_retry.MAX_RETRY_DELAY == 3
-assert "time.sleep(3)" in inspect.getsource(start_client_internal)
+source = inspect.getsource(start_client_internal)
+assert "time.sleep(3)" in source
+assert f"def {flower_warm.REST_OF_A_REPLY}(" in source
+from flwr.superlink.grid import http_grid
+from fedmls.federation import flower_app
+assert "all_object_contents = pull_objects(" in inspect.getsource(http_grid.HttpGrid.pull_messages)
+flower_app.bound_pulls()
+assert http_grid.pull_objects.keywords["max_time"] == flower_app.REST_SECONDS
 began = time.monotonic()
 start_client_internal.time.sleep(3)
 assert time.monotonic() - began < 2.9
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+
+
+def test_the_page_tells_the_pauses_that_the_code_sets():
+    from flwr.common import constant
+
+    page = " ".join((Path(__file__).parent.parent / "docs" / "deploy-flower.md").read_text().split())
+    [told] = re.findall(
+        r"\(([\d.]+) s instead of 3 between looks, a heartbeat that counts for (\d+) s instead of (\d+), "
+        r"at most (\d+) s instead of (\d+) until",
+        page,
+    )
+    own = constant.HEARTBEAT_DEFAULT_INTERVAL, constant.MAX_RETRY_DELAY
+    changed = flower_warm.LOOK, flower_warm.HEARTBEAT, flower_warm.RETRY
+    assert list(map(float, told)) == [changed[0], changed[1], own[0], changed[2], own[1]]
+    taken_for_alive = constant.HEARTBEAT_PATIENCE * flower_warm.HEARTBEAT
+    assert f"alive for up to {taken_for_alive} seconds (a `flower-supernode`: {2 * own[0]})" in page
 
 
 def test_a_deployment_says_what_is_wrong_with_its_nodes(tmp_path):
@@ -537,6 +587,49 @@ def test_strangers_are_refused(deployed):
         said = deployment.processes.log(name).read_text()
         assert words in said
         assert "SuperNode ID" not in said
+
+
+# Imported by every Python process of one node: its worker is killed once, in the middle of giving its reply away.
+DYING = """
+import os, signal, sys
+
+def patch():
+    worker = sys.modules.get("flwr.supernode.runtime.run_clientapp")
+    if worker is None or os.path.exists({file!r}):
+        return
+
+    def die(*_, **__):
+        open({file!r}, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    worker.push_objects = die
+
+os.register_at_fork(after_in_child=patch)
+"""
+
+
+class WithDyingWorker(Deployment):
+    def _environment(self, name):
+        more = {"PYTHONPATH": str(self.folder.parent / "dying")} if name == "site-2" else {}
+        return super()._environment(name) | more
+
+
+@pytest.mark.deployed
+def test_a_worker_killed_while_it_uploads_is_asked_again_within_seconds(tmp_path):
+    """Its SuperNode would wait for the rest of the reply for ever, and the server for all replies together."""
+    (tmp_path / "dying").mkdir()
+    (tmp_path / "dying" / "sitecustomize.py").write_text(DYING.format(file=str(tmp_path / "died")))
+    problem = svm(n=3, m=40)
+    job = write_job(tmp_path / "job", "fedmls", rounds=4)
+    with WithDyingWorker(tmp_path / "deployment", node_files(tmp_path / "parts", problem)) as deployment:
+        run = Background(deployment, job)
+        run.wait()
+    assert (tmp_path / "died").exists()
+    assert run.said == []  # it is no node that died, but its worker
+    check_exchanges(job, rounds=2)
+    seconds = [event["seconds"] for event in events(job) if "kind" in event]
+    assert max(after - before for before, after in itertools.pairwise([0.0, *seconds])) < 30
+    check_model(job, "fedmls", problem, rounds=4)
 
 
 def listeners(process):

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +203,60 @@ def test_who_is_killed_is_started_again(deployment, tmp_path, name, algorithm):
     check_model(job, algorithm, rounds)
 
 
+def test_a_node_that_is_stopped_for_longer_than_the_console_waits(deployment, tmp_path, monkeypatch):
+    """The server is only waiting for that node, as the job says; when it is back the job goes on."""
+    rounds, failures, said = 60, [], []
+    job = write_job(tmp_path / "job", fedmls.FedMLS(), rounds, timeout=5.0)
+    monkeypatch.setattr(deployment.console, "patience", 10.0)
+
+    def run():
+        try:
+            deployment.run(job, said.append)
+        except Exception as error:
+            failures.append(error)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    wait_until(lambda: failures or len(exchanges(job)) > 10)
+    stopped = [psutil.Process(process) for process in marked(f"{deployment.folder}|site-2")]
+    assert len(stopped) >= 2  # the site's own process and that of the job
+    try:
+        for process in stopped:
+            process.suspend()
+        runner.join(60)
+        assert runner.is_alive(), failures
+    finally:
+        for process in stopped:
+            process.resume()
+    runner.join(200)
+    assert not runner.is_alive()
+    assert not failures
+    check_exchanges(job, rounds)
+    check_model(job, fedmls.FedMLS(), rounds)
+    assert not [line for line in said if "submitting" in line], said
+
+
+def test_threads_do_not_grow_with_the_exchanges(deployment, tmp_path):
+    """NVFlare starts one for every message, which stays for a minute."""
+    most, done = {}, threading.Event()
+
+    def watch():
+        while not done.wait(0.5):
+            for process in marked(str(deployment.folder)):
+                with suppress(psutil.Error):
+                    most[process] = max(most.get(process, 0), psutil.Process(process).num_threads())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        deployment.run(write_job(tmp_path / "job", fedmls.FedMLS(T=1), 250))
+    finally:
+        done.set()
+        watcher.join()
+    assert len(most) >= 8  # server and nodes, each with a process for the job
+    assert max(most.values()) < 150, sorted(most.values())
+
+
 def test_ctrl_c_takes_everything_down(tmp_path):
     nodes, folder = node_files(tmp_path / "nodes"), tmp_path / "deployment"
     job = write_job(tmp_path / "job", fedmls.FedMLS(), 10)
@@ -212,6 +267,81 @@ def test_ctrl_c_takes_everything_down(tmp_path):
     assert process.wait(30) == -signal.SIGINT
     assert not marked(str(folder))
     assert {entry.name for entry in folder.iterdir()} == {"lock", "logs"}
+
+
+# Imported by every Python process of one site: the code that this site runs is not ours.
+CURIOUS = """
+import sys
+if any("worker_process" in argument for argument in sys.orig_argv):
+    import gc
+    import json
+    from nvflare.collab import collab
+    from fedmls.federation import nvflare_app
+    from fedmls.federation.messages import decode
+
+    honest, asked = nvflare_app.NodeApp.answer, set()
+
+    def tell(**what):
+        with open({file!r}, "a") as stream:
+            stream.write(json.dumps(what) + "\\n")
+
+    @collab.publish
+    def answer(self, message):
+        kind = decode(message).kind
+        if kind not in asked:
+            asked.add(kind)
+            results = collab.other_clients(blocking=True, timeout=20).answer(message)
+            for name, reply in results:
+                told = decode(reply) if isinstance(reply, bytes) else None
+                tell(kind=kind, node=name, reply=told and told.kind, why=str(told and told.body.get("why")))
+            for name, error in results.failures.items():
+                tell(kind=kind, node=name, reply=None, why=str(error.cause))
+            if kind == "round":
+                pose_as_server(message)
+        return honest(self, message)
+
+    def pose_as_server(message):
+        [cell] = [each for each in gc.get_objects() if type(each).__name__ == "CoreCell"]
+        own = cell.my_info.fqcn
+        try:
+            cell.my_info.fqcn = "server." + own.split(".")[-1]
+            results = collab.other_clients(blocking=True, timeout=5).answer(message)
+            tell(kind="posing", answered=[name for name, reply in results], failed=sorted(results.failures))
+        finally:
+            cell.my_info.fqcn = own
+
+    nvflare_app.NodeApp.answer = answer
+"""
+
+
+class WithCuriousSite(Deployment):
+    """One of its sites puts the server's questions to the others."""
+
+    def _start(self, name):
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "site-2":
+                patch.setenv("PYTHONPATH", str(self.folder.parent / "curious"))
+            super()._start(name)
+
+
+def test_a_site_cannot_question_another(tmp_path):
+    """Over mutual TLS, within a job of both: it passes on what the server asks it, of every kind, and gets nothing;
+    nor when it says that it is the server, which NVFlare does not let through."""
+    (tmp_path / "curious").mkdir()
+    (tmp_path / "curious" / "sitecustomize.py").write_text(CURIOUS.format(file=str(tmp_path / "told")))
+    job = write_job(tmp_path / "job", fedmls.FedMLS(), 3, on_missing="stop")
+    with WithCuriousSite(tmp_path / "deployment", node_files(tmp_path / "nodes")) as deployment:
+        deployment.run(job)
+        server, *logs = [deployment.processes.log(name).read_text() for name in (SERVER, "site-1", "site-3")]
+    *told, posing = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    assert {(one["kind"], one["node"]) for one in told} == {
+        (kind, node) for kind in ("survey", "begin", "round") for node in ("site-1", "site-3")
+    }
+    assert {(one["reply"], one["why"]) for one in told} == {("refused", "it answers the server only")}
+    assert all("site-2 asks this node a question, and only the server may" in log for log in logs)
+    assert posing == {"kind": "posing", "answered": [], "failed": ["site-1", "site-3"]}
+    assert "auth token for client site-2 is bound to origin site-2, not message origin server." in server
+    check_model(job, fedmls.FedMLS(), 3)
 
 
 def test_names_and_files_are_checked(tmp_path):
@@ -227,3 +357,9 @@ def test_one_deployment_at_a_time_in_a_folder(deployment):
     with pytest.raises(ValueError, match="in use by another deployment"):
         Deployment(deployment.folder, deployment.nodes).__enter__()
     assert deployment.console.ask("connected")  # and the first is still there
+
+
+def test_no_site_is_called_server(tmp_path):
+    """By that name nodes know whom to answer."""
+    with pytest.raises(ValueError, match="'server' is no name for a node"):
+        provision(tmp_path, "localhost", ["site-1", "server"], 8002, tmp_path)

@@ -12,6 +12,7 @@ import fedmls
 from fedmls import programs
 from fedmls.certificate import lower_bound
 from fedmls.losses import LOSSES, Loss, pinball
+from fedmls.optimum import _by_cuts, _by_program, _many_rows
 from tests.problems import cvxpy_losses, lad, svm
 
 
@@ -126,3 +127,32 @@ def test_columns_of_any_size(scale, loss, l2):
 def test_functions_are_refused():
     with pytest.raises(ValueError, match="OracleProblem has no rows to solve for"):
         fedmls.optimum(fedmls.OracleProblem([(lambda x: 0.0, lambda x, rng: x)], 1))
+
+
+@pytest.mark.parametrize("loss", sorted(fedmls.LOSSES))
+@pytest.mark.parametrize("l2", [0.0, 0.2])
+def test_cuts_and_programs_find_the_same(loss, l2):
+    """The way for many rows, on rows few enough for the other one."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(1500, 8)) * [1, 1, 1, 1, 5, 0.2, 1, 1]
+    y = X @ rng.normal(size=8) + rng.standard_t(3, size=1500)
+    y = y > 0 if fedmls.LOSSES[loss].is_classification else y
+    problem = fedmls.Problem(X, y, clients=np.arange(1500) % 3, loss=loss, l2=l2, weights=[0.2, 0.3, 0.5])
+    program, cuts = _by_program(problem, 1e-6), _by_cuts(problem, 1e-6)
+    assert cuts.value == pytest.approx(program.value, rel=1e-6)
+    assert program.lower_bound - 1e-9 * program.value <= cuts.value
+    assert cuts.lower_bound <= program.value * (1 + 1e-12)
+    assert cuts.value - cuts.lower_bound <= 1e-6 * cuts.value
+
+
+def test_many_rows_take_seconds():
+    """Fifty thousand rows, of which the linear program takes minutes."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(50_000, 50))
+    y = X @ rng.normal(size=50) / 7 + 0.5 * rng.normal(size=50_000) > 0
+    problem = fedmls.Problem(X, y, loss="hinge")
+    assert _many_rows(problem)
+    best = fedmls.optimum(problem)
+    assert best.value - best.lower_bound <= 1e-6 * best.value
+    assert problem.value(best.x) == best.value
+    assert best.radius == np.inf

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,15 @@ pytest.importorskip("fcntl", reason="deployments on one machine take Linux")
 
 from fedmls.federation import Stopped
 from fedmls.federation.attempts import MOST, Attempts, attempt, has_ended
-from fedmls.federation.processes import MARK, Processes, exit_on_signals, free_port, marked
+from fedmls.federation.processes import (
+    MARK,
+    Processes,
+    end_left_behind,
+    exit_on_signals,
+    free_port,
+    left_behind,
+    marked,
+)
 from tests.federations import wait_until
 
 # A participant that starts another process in a session of its own, as NVFlare does for a job.
@@ -99,6 +108,53 @@ def test_a_guard_ends_the_deployment_of_an_owner_that_was_killed(tmp_path):
     owner.wait()
     wait_until(lambda: not marked(f"{tmp_path}|"))
     assert not key.parent.exists()
+
+
+def test_what_a_killed_owner_and_its_guard_left_behind_is_named_and_ended_by_the_next_trial(tmp_path):
+    from fedmls import doctor
+
+    results, elsewhere = tmp_path / "results", tmp_path / "elsewhere" / "federation-1" / "deployment"
+    folder = results / "federation-1" / "deployment"
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(folder)])
+    wait_until(lambda: owner.poll() is not None or len(marked(f"{folder}|")) == 2)
+    assert folder not in left_behind()  # its owner is there
+    [guard], [left] = (marked(f"{folder}|{name}") for name in ("guard", "site-1"))
+    os.kill(guard, signal.SIGKILL)
+    owner.kill()
+    owner.wait()
+    wait_until(lambda: left_behind().get(folder) == [left])
+    told = "\n".join(doctor.lines(doctor.examine(results)))
+    assert (
+        f"1 processes of a trial in {folder.parent} that was killed; the next one beside it ends them ({left})" in told
+    )
+    assert (folder / "private" / "ca.key").exists()
+    assert end_left_behind(elsewhere.parent.parent) == []
+    assert end_left_behind(results) == [f"ended 1 processes that an earlier trial had left behind in {folder.parent}"]
+    assert not marked(f"{folder}|")
+    assert not (folder / "private").exists()
+    assert folder not in left_behind()
+
+
+def test_a_thousand_timers_wait_in_one_thread():
+    from fedmls.federation.shared_timer import SharedTimer
+
+    called, before = [], threading.active_count()
+    kept = [SharedTimer(0.6 - i / 1000, called.append, (i,)) for i in range(500)]
+    given_up = [SharedTimer(3600.0, called.append, ("never",)) for _ in range(500)]
+    failing = SharedTimer(0.05, lambda: 1 / 0)  # the others go on
+    for timer in (*given_up, *kept, failing):
+        timer.daemon = True
+        timer.start()
+    assert threading.active_count() <= before + 1
+    wait_until(lambda: len(called) == 500)
+    assert sorted(called) == list(range(500))
+    given_up[0].cancel()
+    given_up[0].interval = 0.0
+    given_up[0].start()
+    SharedTimer(0.0, called.append, args=("last",), kwargs=None).start()
+    wait_until(lambda: called[-1] == "last")
+    assert "never" not in called  # it was due before the last one, and cancelled
+    SharedTimer._waiting.clear()
 
 
 def test_keys_that_a_power_failure_left_are_replaced(tmp_path):

@@ -400,6 +400,62 @@ def key(
 
 @app.command()
 @told
+def peers(
+    file: Annotated[Path, typer.Argument(help="The configuration of a node.", metavar="NODE.toml")],
+    keys: Annotated[
+        list[str] | None, typer.Argument(help="The others' keys, as they told them by other ways.", metavar="[KEY]...")
+    ] = None,
+) -> None:
+    """Show and check the peers of a node: whom it takes part with in secure runs, by their public keys.
+
+    Each key is followed by a fingerprint, to be compared by word of mouth. With KEYs, those must be the peers.
+    The exit code is 1 if something is wrong, or if there are no peers.
+    """
+    from fedmls.federation import NodeConfig
+    from fedmls.federation import secure as sums
+
+    config = NodeConfig.read(file)
+    own = sums.public_key(sums.private_key(config.key_file))
+    for key in dict.fromkeys((sums.as_text(own), *(config.peers or ()))):
+        public = sums.from_text(key)
+        _say(f"{key}  {sums.fingerprint(public)}" + (f"  {config.name} itself" if public == own else ""))
+    wrong = sums.check_peers(own, config.peers, keys or ())
+    for sentence in wrong:
+        typer.echo(f"{config.name}: {sentence}", err=True)
+    if wrong:
+        raise typer.Exit(1)
+
+
+@app.command()
+@told
+def runs(
+    file: Annotated[Path, typer.Argument(help="The configuration of a node.", metavar="NODE.toml")],
+    clear: Annotated[list[str] | None, typer.Option(help="Clear this run; may be repeated.", metavar="RUN")] = None,
+    clear_all: Annotated[bool, typer.Option("--clear-all", help="Clear all runs.")] = False,
+) -> None:
+    """What a node keeps of its runs, and how to delete it.
+
+    A run that is cleared cannot go on, and nothing in it is answered again; what was spent of max_epsilon stays spent.
+    """
+    from datetime import datetime
+
+    from fedmls.federation import NodeConfig
+    from fedmls.federation.locks import alone
+    from fedmls.federation.node_state import StateFolder
+
+    folder = StateFolder(NodeConfig.read(file).state)
+    folder.make()
+    with alone(folder.path / "lock", wait=True):
+        for run in folder.runs() if clear_all else clear or ():
+            folder.clear(run)
+            _say(f"{run} is cleared")
+        for run in folder.runs():
+            about = folder.file(run).stat()
+            _say(f"{run:<30}{about.st_size / 1000:>12.1f} kB  {datetime.fromtimestamp(about.st_mtime):%Y-%m-%d %H:%M}")
+
+
+@app.command()
+@told
 def federate(
     engine: Annotated[
         str | None,
@@ -410,7 +466,7 @@ def federate(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            help="fedmlsd unless given; fedmls pairs its rounds, two in an exchange. fedmls list shows all.",
+            help="fedmlsb unless given; fedmls pairs its rounds, two in an exchange. fedmls list shows all.",
             autocompletion=_algorithms,
         ),
     ] = None,

@@ -45,6 +45,8 @@ class Compressed:
         inner = self.algorithm
         if inner.traits.packed is not None or inner.traits.packed_down is not None:
             raise ValueError(f"{inner.name} compresses what it sends by itself; leave out Compressed")
+        if inner.traits.proves:
+            raise ValueError(f"{inner.name} needs its cuts as they are; compressed they would prove nothing")
         if inner.traits.aggregate != "mean":
             raise ValueError(f"{inner.name} needs every client's upload as it is; it cannot be compressed here")
         if getattr(inner, "participants", None) is not None:

@@ -1,7 +1,7 @@
 """Quadratic models of a client's loss: what the loss looks like from far enough away that its kinks blur.
 
 The curvature of f_i at x is Σ_j c_j ℓ''(a_j·x) a_j a_jᵀ, where a kink of ℓ counts as a change of slope spread over the
-width within which a share of the client's predictions lie (:meth:`fedmls.losses.Loss.curvature`). For least absolute
+width within which a share of the client's predictions lie (``Loss.curvature``). For least absolute
 deviations and quantiles that is the sandwich of their asymptotic variance (Koenker, Quantile Regression, 2005, section
 3.4), the density of the residuals at zero times the Gram matrix. It is a sum over rows, so a mean over clients makes
 that of f.
@@ -65,8 +65,8 @@ def curvature(
 def own_quadratic(
     problem: "Problem", client: int, x0: Array, n: int, full: bool, key: tuple[Any, int, int], slopes: Array
 ) -> tuple[Array, Array, int]:
-    """H and q = H x - p at about the client's own minimum x from x0, with a subgradient p and the curvature H there; and
-    how many passes over the client's rows that took.
+    """H and q = H x - p at about the client's own minimum x from x0, with a subgradient p and the curvature H there;
+    and how many passes over the client's rows that took.
 
     The f_i are about x·H_i x/2 - q_i·x, so that the minimum of their mean solves H x = q. key: seed, round and number
     of the client, for the order of its rows.  slopes: room for one number per row of the problem.

@@ -7,7 +7,7 @@ minimum of the model plus ‖x - c‖²/(2t), in a metric, is a small quadratic 
 
 A bound on f* from below is the minimum of the model over all x. Its dual has a weight for each cut, those of a part
 summing to 1; with an l2 term it is a quadratic program, without one a linear one (HiGHS). No solver is believed: the
-bound is computed from the weights in a form that holds for all of them (:func:`fedmls.certificate.least`). In
+bound is computed from the weights in a form that holds for all of them (``fedmls.certificate.least``). In
 coordinates without an l2 term it needs Σ_j α_j g_j = 0, which solvers and rounding miss by a little. The weights are
 corrected for it, and what is left, about 1e-16 of the size of the cuts, is paid for over a ball of FAR times the
 distance between the points that were evaluated.

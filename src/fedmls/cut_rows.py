@@ -12,7 +12,6 @@ from fedmls.descent import FASTMATH, dot, draw
 from fedmls.losses import slope, value
 from fedmls.prox_rows import coordinate_pass, square
 
-
 PIECE = 2**16  # rows
 SETTLED = 1e-6  # of the squared distance from the start: a pass that moves less is the last
 
@@ -65,7 +64,7 @@ def _add_squares(X: Any, row: Any, amount: Any, g: Any) -> Any:
 
 @njit(cache=True, nogil=True, fastmath=FASTMATH)
 def part_cuts(rows: Any, first: int, last: int, x: Any, parts: int, f: Any, g: Any) -> None:
-    """Σ c_j ℓ(a_j·x) and a subgradient, over the rows first..last of each part, at each of the points x, added to f and g.
+    """Add to f and g the value Σ c_j ℓ(a_j·x) and a subgradient of each part of the rows first..last, at each point x.
 
     The rows are dealt out to the parts in turn, and read once for all points.
     """
@@ -82,7 +81,7 @@ def part_cuts(rows: Any, first: int, last: int, x: Any, parts: int, f: Any, g: A
 
 @njit(cache=True, nogil=True)
 def client_part_cuts(rows: Any, offsets: Any, clients: Any, x: Any, parts: int) -> Any:
-    """The same for the rows of each client: arrays of shape (clients, points, parts) and (clients, points, parts, d)."""
+    """The same for each client: arrays of shape (clients, points, parts) and (clients, points, parts, d)."""
     f, g = np.zeros((len(clients), len(x), parts)), np.zeros((len(clients), len(x), parts, x.shape[1]))
     for i in range(len(clients)):
         part_cuts(rows, offsets[clients[i]], offsets[clients[i] + 1], x, parts, f[i], g[i])

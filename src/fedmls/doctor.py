@@ -1,12 +1,14 @@
 """``fedmls doctor``: what is installed and whether it works, to be pasted into a bug report.
 
-Names no user, no host and no folder but Numba's cache, in which the home folder is written ~.
+Names no user, no host and no folder but Numba's cache, and those of trials that were killed and have left processes
+behind; the home folder is written ~.
 """
 
 import os
 import platform
 import re
 import shutil
+import sys
 import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -40,6 +42,7 @@ def examine(results: Path) -> dict[str, Any]:
         "cache": cache(),
         "settings": {name: _short(value) for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)},
         "disk": disk(results),
+        "left_behind": left_behind(),
     }
     return found | {"broken": broken(found)}
 
@@ -123,6 +126,15 @@ def disk(results: Path) -> dict[str, Any]:
     }
 
 
+def left_behind() -> dict[str, list[int]]:
+    """Processes that trials of a federation have left behind, by the trial's folder."""
+    if sys.platform != "linux":
+        return {}
+    from fedmls.federation import processes
+
+    return {_short(str(folder.parent)): found for folder, found in processes.left_behind().items()}
+
+
 def broken(found: dict[str, Any]) -> list[str]:
     sentences = []
     for name, one in found["packages"].items():
@@ -158,9 +170,15 @@ def lines(found: dict[str, Any]) -> list[str]:
         "settings": ", ".join(f"{name}={value}" for name, value in found["settings"].items()) or "none",
         "disk": f"{disk['free_gb']} GB free for {disk['folder']}{room}",
     }
-    text = [f"{name:<15}{value}" for name, value in rows.items()] + ["extras"]
+    text = [f"{name:<15}{value}" for name, value in rows.items()]
+    text += [f"{'left behind':<15}{_left(*one)}" for one in found["left_behind"].items()] + ["extras"]
     text += [f"  {name:<13}{_extra(name, needed)}" for name, needed in found["extras"].items()]
     return text + ([f"BROKEN: {sentence}" for sentence in found["broken"]] or ["Nothing is broken."])
+
+
+def _left(folder: str, processes: list[int]) -> str:
+    what = f"{len(processes)} processes of a trial in {folder} that was killed"
+    return f"{what}; the next one beside it ends them ({' '.join(map(str, processes))})"
 
 
 def _extra(name: str, needed: dict[str, Any]) -> str:

@@ -357,8 +357,8 @@ class RowsLocal(BaseLocal):
         self.steps += passes
         self.subgradients += int(passes.sum())
         self.rows_read += int(passes @ self._own_rows)
-        H, q = ([one[i] for one in each] for i in (0, 1))
-        return self._flat(np.array([curvature.packed(one) for one in H])), self._flat(np.array(q))
+        H, q = np.array([curvature.packed(one) for one, _, _ in each]), np.array([one for _, one, _ in each])
+        return self._flat(H), self._flat(q)
 
     def terms(self) -> Array:
         p = self.problem

@@ -145,6 +145,8 @@ class Traits(NamedTuple):
     proves: its server knows a lower bound on f*, ``lower_bound(server, radius, x0)``, and f at its model,
     ``objective(server)`` (NaN where it is not known): nobody has to be asked for either.
     reads_all_rows: whatever the batch.
+    varying: the sizes of its Up differ from round to round; they follow from Down.
+    reveals_objective: its uploads hold f_i at some point, or numbers from which f_i follows.
     """
 
     aggregate: str = "mean"
@@ -156,6 +158,8 @@ class Traits(NamedTuple):
     follow_up: bool = False
     proves: bool = False
     reads_all_rows: bool = False
+    varying: bool = False
+    reveals_objective: bool = False
 
 
 class Algorithm(Protocol):

@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 _IN_ORDER = (
-    *(FedMLSB, FedMLS, FedMLSE, FedMLSP, FedMLSD),
+    *(FedMLS, FedMLSB, FedMLSE, FedMLSP, FedMLSD),
     *(FedAvg, Scaffold, Scaffnew, GradSkip, Tamuna, LoCoDL, FedComLoc, FedProx, FedDyn, FedSplit),
     *(Subgradient, DCS, ADMM, CoCoA, Bundle),
 )

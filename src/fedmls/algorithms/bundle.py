@@ -58,7 +58,7 @@ class Bundle:
     """
 
     name: ClassVar[str] = "bundle"
-    traits: ClassVar[Traits] = Traits(aggregate="stack")
+    traits: ClassVar[Traits] = Traits(aggregate="stack", reveals_objective=True)
     radius: float = 10.0
     level: float = 0.3
     max_cuts: int = 100

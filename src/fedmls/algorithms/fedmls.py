@@ -113,7 +113,6 @@ class FedMLS:
     """
 
     name: ClassVar[str] = "fedmls"
-    traits: ClassVar[Traits] = Traits(certifies=True, numbers=("numbers",))
     lam0: float | str = 1.0
     T0: float = 1.0
     lam: float | Power | None = None
@@ -136,6 +135,10 @@ class FedMLS:
     def from_plan(cls, plan: "Plan", **others: Any) -> "FedMLS":
         """FedMLS with the plan's constant λ and T; run it for ``plan.K`` rounds."""
         return cls(lam=plan.lam, T=plan.T, **others)
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(certifies=True, numbers=("numbers",), reveals_objective=isinstance(self.lam0, str))
 
     @property
     def rounds_per_exchange(self) -> int:

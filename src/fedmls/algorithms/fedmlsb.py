@@ -138,7 +138,11 @@ class FedMLSB:
 
     name: ClassVar[str] = "fedmlsb"
     traits: ClassVar[Traits] = Traits(
-        numbers=("f", "H", "terms", "mu", "numbers", "a"), proves=True, reads_all_rows=True
+        numbers=("f", "H", "terms", "mu", "numbers", "a"),
+        proves=True,
+        reads_all_rows=True,
+        varying=True,
+        reveals_objective=True,
     )
     lanes: int = 3
 
@@ -234,7 +238,7 @@ class FedMLSB:
         d = len(server.center)
         server, found = self._steps(k, server)
         points, lanes = [x for x, _ in found], [length for _, length in found]
-        if len(lanes) < min(2, self.lanes) and _unproved(server):
+        if self._stands(server, points) and _unproved(server):
             points += _probes(server)
             lanes += [PROBE] * (len(points) - len(lanes))
             server = server._replace(probed=server.f)
@@ -250,6 +254,12 @@ class FedMLSB:
         at = 0 if lanes[0] == OWN else max(0, (sum(length > 0 for length in lanes) - 1) // 2)
         sent = np.array([bent + asks * len(server.H), rest])
         return server._replace(x=x, lanes=np.array(lanes), asked=at if asks else -1, sent=sent)
+
+    def _stands(self, server: Server, points: list[Array]) -> bool:
+        """Whether the steps lead nowhere but to the center, or all to one point."""
+        H, ridge = unpacked(server.H, len(server.center)), _terms(server).ridge
+        moved = [x for x in points if not _same(x - server.center, H + _shaped(ridge, H), server.f)]
+        return len(moved) < min(2, self.lanes)
 
     def _steps(self, k: int, server: Server) -> tuple[Server, list[tuple[Array, float]]]:
         """The proximal step of each lane, with its length relative to t: those that are not the same. Cuts without use
@@ -346,7 +356,8 @@ def _with_curvature(k: int, server: Server, up: Up) -> Server:
         rest = 1e-3 * trace / _trace(server.H0, d) * server.H0
         return server._replace(H=up.H + rest) if trace > 0 else server
     if not trace > 0:
-        return server._replace(H=np.ones(d), H0=np.ones(d))
+        plain = packed(np.eye(d)) if d <= MANY else np.ones(d)
+        return server._replace(H=plain, H0=plain)
     H, ridge = unpacked(up.H, d), _terms(server).ridge
     H = H + 1e-8 * trace / d * (np.eye(d) if H.ndim == 2 else 1.0)
     own = np.linalg.solve(H + np.diag(ridge), up.own) if H.ndim == 2 else up.own / (H + ridge)

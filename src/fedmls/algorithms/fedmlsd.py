@@ -103,7 +103,6 @@ class FedMLSD:
     """
 
     name: ClassVar[str] = "fedmlsd"
-    traits: ClassVar[Traits] = Traits(certifies=True, numbers=("numbers", "mu"))
     lam0: float | str = "auto"
     T0: float = 1.0
     T: float | Power | None = None
@@ -120,6 +119,10 @@ class FedMLSD:
         one_of("output", self.output, OUTPUTS)
         if self.settle is not None:
             whole("settle", self.settle)
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(certifies=True, numbers=("numbers", "mu"), reveals_objective=isinstance(self.lam0, str))
 
     @property
     def rounds_per_exchange(self) -> int:

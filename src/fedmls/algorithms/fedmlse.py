@@ -69,7 +69,6 @@ class FedMLSE:
     """
 
     name: ClassVar[str] = "fedmlse"
-    traits: ClassVar[Traits] = Traits(on_demand=("x",), certifies=True, numbers=("numbers",))
     lam0: float | str = 1.0
     T0: float = 1.0
     lam: float | Power | None = None
@@ -85,6 +84,12 @@ class FedMLSE:
         if self.radius is not None:
             positive("radius", self.radius)
         one_of("output", self.output, OUTPUTS)
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            on_demand=("x",), certifies=True, numbers=("numbers",), reveals_objective=isinstance(self.lam0, str)
+        )
 
     @property
     def rounds_per_exchange(self) -> int:

@@ -25,14 +25,15 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
     Parameters of all four:
 
     fit_intercept: whether there is an intercept. It is never penalised.
-    solver: "auto" (FedMLS-D), the name of any algorithm (``fedmls.ALGORITHMS``) with a step size made for the problem,
+    solver: "auto" (FedMLS-B), the name of any algorithm (``fedmls.ALGORITHMS``) with a step size made for the problem,
     or an algorithm such as ``fedmls.FedMLSD(lam0=1.0)``.
     tol: stop as soon as objective - lower_bound <= tol max(objective, tol times the objective at the start). Where no
     lower bound is to be had (see ``certified_gap_``): as soon as the objective fell by less than that in the second
     half of the rounds, which proves nothing.
     max_rounds: stop there at the latest, with a ConvergenceWarning.
-    check_every: look at the model, for ``tol`` and ``history_``, once in so many rounds; a look costs an exchange.
-    batch: the fraction of a client's rows in a local step.
+    check_every: look at the model, for ``tol`` and ``history_``, once in so many rounds; a look costs an exchange. With
+    FedMLS-B it costs nothing, and every round is looked at.
+    batch: the fraction of a client's rows in a local step; FedMLS-B reads all.
     n_clients, partition: how rows are dealt out without ``groups``: "iid" (at random), "kmeans" (clusters of rows) or
     "dirichlet" (skewed classes). With fewer rows than n_clients each row is a client. The fitted model is the same.
     warm_start: start from the model of the last fit.
@@ -43,7 +44,8 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
 
     coef_, intercept_: as scikit-learn has them.
     certified_gap_: the objective is proved to be at most this far above its minimum. Infinite where nothing is proved:
-    for non-smooth losses by solvers other than FedMLS, -E and -D, and without a penalty in more than 100 coordinates.
+    for non-smooth losses by solvers other than FedMLS-B, FedMLS, -E and -D, and by the last three without a penalty in
+    more than 100 coordinates. FedMLS-B proves next to nothing without a penalty in more than 200.
     objective_: the objective, as each class below states it.
     n_iter_: rounds.  exchanges_: messages to and from every client, with those that looks take.
     history_: a data frame with a row for each look: the columns of :class:`fedmls.types.Run` that are known here, in

@@ -1,10 +1,14 @@
-"""One fit of one linear model: rounds, and a look at the model every few of them, until it is good enough."""
+"""One fit of one linear model: rounds, and a look at the model every few of them, until it is good enough.
+
+FedMLS-B knows its objective and what is proved after every round; the others are asked, one exchange for a look.
+"""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedmls.algorithms import FedMLSD
+from fedmls.algorithms.fedmlsb import MANY
 from fedmls.estimators.frame import make_frame
 from fedmls.estimators.proof import FREE, Proof
 from fedmls.estimators.rows import Objective, Rows, make_problem, with_penalty_rows
@@ -56,6 +60,7 @@ def train(rows: Rows, objective: Objective, settings: Settings, x0: Array | None
     if objective.l1 and works_on_slopes(settings.solver):
         problem, data = with_penalty_rows(rows, objective)
     algorithm = make_solver(settings.solver, problem, x0, lam0)
+    proves = algorithm.traits.proves
     simulation = Simulation(
         algorithm,
         problem,
@@ -64,7 +69,8 @@ def train(rows: Rows, objective: Objective, settings: Settings, x0: Array | None
         seed=settings.seed,
         x0=x0,
         optimum=None,
-        every=settings.check_every,
+        every=1 if proves else settings.check_every,
+        certificate=True if proves else None,
     )
     looks = Looks(rows, objective, problem, data, simulation, settings.tol)
     with Bar(algorithm.name, settings.max_rounds, "rounds", settings.verbose) as bar:
@@ -96,13 +102,15 @@ class Looks:
         self, rows: Rows, objective: Objective, problem: Problem, data: Any, simulation: Simulation, tol: float
     ) -> None:
         self.problem, self.data, self.simulation, self.tol = problem, data, simulation, tol
+        self.proves = simulation.algorithm.traits.proves
         self.smooth, self.unit = not objective.loss.is_polyhedral, objective.unit * rows.n
         self.x, self.objective, self.bound = simulation.x, problem.value(simulation.x), -np.inf
         self.floor = tol * self.objective
         penalised = bool(objective.l2 or objective.l1)
         certifies = simulation.algorithm.traits.certifies
         self.proof = None
-        if (certifies or self.smooth) and (penalised or problem.dimension <= FREE):
+        self.provable = penalised or problem.dimension <= (MANY if self.proves else FREE)
+        if (certifies or self.smooth) and self.provable and not self.proves:
             self.proof = Proof(problem.dimension, rows.X.shape[1], objective.l2 / rows.n, objective.l1 / rows.n)
         if certifies:
             simulation.local.certify()
@@ -113,22 +121,26 @@ class Looks:
 
     @property
     def relative_gap(self) -> float | None:
-        return None if self.proof is None else (self.objective - self.bound) / max(self.objective, self.floor, 1e-300)
+        if self.proof is None and not self.proves:
+            return None
+        return (self.objective - self.bound) / max(self.objective, self.floor, 1e-300)
 
     def add(self) -> None:
         """One more look, at the model of the last row of the simulation."""
         row, x, halves = self.simulation.rows[-1], self.simulation.x, 0
         if row["objective"] < self.objective:
             self.x, self.objective = x, row["objective"]
-        if self.proof is not None:
+        if self.proves:
+            self.bound = min(self.objective, row["lower_bound"])
+        elif self.proof is not None:
             slopes = self._slopes(x)
             self.bound, halves = min(self.objective, self.proof.look(self.problem, slopes, x)), 2 * len(slopes)
         self._record(row, halves)
         self.best.append((int(row["round"]), self.objective))
         wanted = self.tol * max(self.objective, self.floor)
-        if self.objective - self.bound <= wanted:
+        if self.objective - self.bound <= wanted and not (self.proves and np.isnan(row["certified_gap"])):
             self.ended = "proved"
-        elif self.proof is None and self._fell() <= wanted:
+        elif self.proof is None and not (self.proves and self.provable) and self._fell() <= wanted:
             self.ended = "settled"
 
     def _slopes(self, x: Array) -> Array:
@@ -150,11 +162,12 @@ class Looks:
         return then - now if k >= FEWEST else np.inf
 
     def _cost_of_start(self) -> Counters:
-        """The survey (sums and squares of the columns, a quantile and a weight), then the objective at the start."""
+        """The survey (sums and squares of the columns, a quantile and a weight), then the objective at the start, which
+        FedMLS-B learns in its first round."""
         n, d = self.problem.n, self.problem.dimension
         vectors, numbers = 2 * n, 8 * n
         return Counters(
-            exchanges=2,
+            exchanges=1 if self.proves else 2,
             vectors_up=vectors,
             vectors_down=vectors,
             bytes_up=8 * d * vectors + 4 * numbers,
@@ -162,21 +175,24 @@ class Looks:
         )
 
     def _record(self, row: dict[str, float], halves: int) -> None:
-        """A row of the history. It counts all looks so far: the model down; its objective, and halves of cuts, up."""
+        """A row of the history. It counts all looks so far."""
+        self.spent = self.spent if self.proves else self.spent.plus(self._cost_of_look(halves))
+        counters = Counters(*(int(row[name]) for name in Counters._fields)).plus(self.spent)
+        self.spent = self.spent.plus(self.simulation.recorder.asked)  # rows count that once, and it was asked for again
+        objective = row["objective"]
+        proved = {"objective": objective, "lower_bound": self.bound, "certified_gap": objective - self.bound}
+        self.history.append({**counters._asdict(), **proved, "seconds": row["seconds"]})
+
+    def _cost_of_look(self, halves: int) -> Counters:
+        """The model down; its objective, and halves of cuts, up."""
         n, d = self.problem.n, self.problem.dimension
-        look = Counters(
+        return Counters(
             exchanges=1,
             vectors_up=n * halves,
             vectors_down=n,
             bytes_up=8 * n * (halves * (d + 1) + 1),
             bytes_down=8 * n * d,
         )
-        self.spent = self.spent.plus(look)
-        counters = Counters(*(int(row[name]) for name in Counters._fields)).plus(self.spent)
-        self.spent = self.spent.plus(self.simulation.recorder.asked)  # rows count that once, and it was asked for again
-        objective = row["objective"]
-        proved = {"objective": objective, "lower_bound": self.bound, "certified_gap": objective - self.bound}
-        self.history.append({**counters._asdict(), **proved, "seconds": row["seconds"]})
 
     def result(self) -> Fit:
         import pandas as pd

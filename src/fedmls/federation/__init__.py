@@ -6,11 +6,13 @@ opening.py    the exchanges before round 1;  survey.py: what the server learns f
 clients.py    an exchange with the clients of a round: who is asked, who stands in, what the server sees
 post.py       the transport's interface, and what is done when a node does not answer
 replies.py    checks of every reply before it is used;  folder.py: the files of a run
-node.py       the client: answers messages, keeps its state on disk;  work.py: what it does in a round
+node.py       the client: answers messages;  node_state.py: what it keeps of a run, and which questions it therefore
+              answers;  work.py: what it does in a round
 data.py       its rows;  split.py: parts for a trial;  locks.py: one at a time
 messages.py   what travels
 inprocess.py  a transport within one process
-nvflare.py    over NVFlare;  nvflare_app.py: what runs inside its processes;  nvflare_kits.py: its kits
+nvflare.py    over NVFlare;  nvflare_app.py: what runs inside its processes, with timers of shared_timer.py;
+              nvflare_kits.py: its kits
 flower.py     over Flower;  flower_app.py: what runs inside its processes, which flower_warm.py starts faster
 certificates.py  a CA and keys for Flower;  attempts.py: when a job is lost, and when to give up
 processes.py  the processes of a trial on this machine;  trial.py and federate.py: the whole of it, for the command line

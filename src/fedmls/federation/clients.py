@@ -96,7 +96,7 @@ class Clients:
         work = rounds if i in working else []
         among = [[j, int(at.answered[j])] for j in working] if self.job.secure else None
         body = {"after": int(at.answered[i]), "rounds": work, "points": points, "among": among}
-        return Message("round", self.run, at.spent.exchanges + 1, at.spent.round + len(work), body)
+        return Message("round", self.run, at.number + 1, at.spent.round + len(work), body)
 
     def _check(self, data: bytes, asked: Message) -> Done | Masked:
         check = replies.masked if self.job.secure else replies.done
@@ -113,10 +113,10 @@ class Clients:
 
     def _plain(self, rounds: list[Any], working: list[int], done: dict[int, Done]) -> list[Round]:
         seen = []
-        for r in range(len(rounds)):
+        for r, each in enumerate(rounds):
             uploads = [done[i].uploads[r] for i in working]
             steps, subgradients = [one.steps for one in uploads], [one.subgradients for one in uploads]
-            seen.append(Round(self._seen(working, uploads), self._cut(uploads), steps, subgradients))
+            seen.append(Round(self._seen(each, working, uploads), self._cut(uploads), steps, subgradients))
         return seen
 
     def _objectives(self, at: At, done: dict[int, Done]) -> dict[tuple[int, int], float]:
@@ -126,12 +126,12 @@ class Clients:
             found[point] = float(self.survey.weights @ np.array([values.get(point, np.nan) for values in everyone]))
         return found
 
-    def _seen(self, working: list[int], uploads: list[replies.Upload]) -> Any:
+    def _seen(self, wanted: dict[str, Any], working: list[int], uploads: list[replies.Upload]) -> Any:
         """What the server sees of the uploads; fields that were not asked for are unknown."""
         _, up_type = message_types(self.job.algorithm)
         stacked = {
             name: np.stack([upload.up.get(name, np.full(shape, np.nan)) for upload in uploads])
-            for name, shape in self.shapes.up.items()
+            for name, shape in self.shapes.up(wanted).items()
         }
         up = up_type(**stacked)
         if self.job.algorithm.traits.aggregate == "stack":
@@ -156,10 +156,9 @@ class Clients:
         if participants(self.job.algorithm) is not None:
             mean = mean / self.survey.weights[working].sum()
         _, up_type = message_types(self.job.algorithm)
-        unknown = {name: np.full(shape, np.nan) for name, shape in self.shapes.up.items()}
         seen = []
         for r, each in enumerate(rounds):
-            parts = {}
+            unknown, parts = {name: np.full(shape, np.nan) for name, shape in self.shapes.up(each).items()}, {}
             for name, shape in self.shapes.parts([each]):
                 part, mean = np.split(mean, [math.prod(shape)])
                 parts[name] = self._checked(name, part.reshape(shape), each["k"])
@@ -169,7 +168,7 @@ class Clients:
         return seen
 
     def _checked(self, name: str, mean: Array, k: int) -> Array:
-        longest = self.shapes.longest.get(name, math.inf if name == "cut.a" else self.shapes.max_norm)
+        longest = math.inf if name == "cut.a" else self.shapes.longest(name)
         try:
             return replies.vector(name, mean, mean.shape, longest)
         except MessageError as error:

@@ -17,6 +17,7 @@ from fedmls.checks import hyperparameters, is_sparse, positive, truth, unknown, 
 from fedmls.datasets.files import UNREADABLE, Table, kind_of, label_text, read_table, text_columns
 from fedmls.datasets.files import sorted_classes as sorted_classes
 from fedmls.federation.job import read_config
+from fedmls.federation.secure import from_text
 from fedmls.types import Array
 
 
@@ -65,6 +66,8 @@ class NodeConfig:
         if self.peers is not None:
             if not isinstance(self.peers, list | tuple) or not all(isinstance(one, str) for one in self.peers):
                 raise ValueError(f"peers is {self.peers!r}; give a list of public keys")
+            for key in self.peers:
+                from_text(key)
             object.__setattr__(self, "peers", tuple(self.peers))
         if self.columns is not None:
             whole("columns", self.columns)

@@ -11,6 +11,7 @@ checkpoint; a driver that is started again goes on from there, and nodes that ha
 
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,6 @@ class Driver:
         self.folder, self.transport, self.job = folder, transport, folder.job
         self.algorithm, self.random = self.job.algorithm, ServerRandom(self.job.seed)
         self.post = Post(transport, self.job, folder.event)
-        self.epsilon = None if self.job.privacy is None else self.job.privacy.epsilon(self.job.rounds)
         self.began = time.monotonic()
 
     def run(self, resume: bool | None, start: Any) -> Result:
@@ -87,7 +87,7 @@ class Driver:
         except KeyboardInterrupt:
             self._stop("interrupted")
             raise
-        except ValueError as error:
+        except (ValueError, OSError) as error:  # a full disk is no reason to leave without a word
             self._stop(str(error))
             raise error if isinstance(error, Stopped) else Stopped(str(error)) from error
         status = "proved" if self.at.proved else "finished"
@@ -96,9 +96,11 @@ class Driver:
 
     def _stop(self, why: str) -> None:
         """What is there so far is written like a result: a new run may begin at its model."""
-        self.folder.event(event="stopped", why=why)
+        with suppress(OSError):
+            self.folder.event(event="stopped", why=why)
         if hasattr(self, "at"):
-            self._result(f"stopped: {why}")
+            with suppress(OSError):
+                self._result(f"stopped: {why}")
 
     def _finished(self) -> bool:
         return self.at.proved or (self.at.spent.round >= self.job.rounds and not self.at.pending)
@@ -107,7 +109,7 @@ class Driver:
         """The exchanges before round 1."""
         job = self.job
         if job.privacy is not None:
-            self.folder.event(event="privacy", epsilon=self.epsilon, delta=job.privacy.delta)
+            self.folder.event(event="privacy", epsilon=job.privacy.epsilon(job.rounds), delta=job.privacy.delta)
         nodes = sorted(job.nodes or self.transport.nodes, key=natural)
         if not nodes:
             raise Stopped("no node is connected")
@@ -126,18 +128,20 @@ class Driver:
     def _prepare(self, server: Any, x0: Array) -> None:
         survey, job = self.survey, self.job
         self.recorder = Recorder(self.algorithm, survey, server, x0, None, {}, job.certificate)
-        shapes = replies.upload_shapes(
-            self.algorithm, survey.dimension, survey.n, job.certificate is not None, job.max_norm
-        )
+        shapes = replies.upload_shapes(self.algorithm, survey.dimension, survey.n, job.sends_cuts, job.max_norm)
         self.clients = Clients(self.name, job, survey, shapes, self.post)
 
     def _resume(self) -> None:
-        self.name, self.survey, values = self.folder.load()
+        self.name, self.survey, values, before = self.folder.load()
         server, _ = self.algorithm.init(values["x0"], self.survey.n)
         self._prepare(server, values["x0"])
-        self.at = At.from_plain(values, server)
+        at = At.from_plain(values, server)
+        self.at = replace(at, proved=not at.pending and self._proved(at.rows))
         self.recorder.resume(self.at.rows)
         self.began -= self.at.seconds
+        if before.rounds != self.job.rounds:  # nodes may have answered the next exchange, with other rounds in it
+            self.at = replace(self.at, skipped=at.skipped + 1, released=at.released + len(self._next(before.rounds)))
+            self._save()
 
     def _save(self) -> None:
         self.at = replace(self.at, seconds=time.monotonic() - self.began)
@@ -146,10 +150,9 @@ class Driver:
 
     def _step(self) -> None:
         """One exchange: one round, or, paired, two; none at the end. It counts when its checkpoint is written."""
-        at, first = self.at, self.at.spent.round + 1
-        ks = range(first, min(first + self.algorithm.rounds_per_exchange, self.job.rounds + 1))
+        at = self.at
         server, rounds = at.server, []
-        for k in ks:
+        for k in self._next(self.job.rounds):
             server, down = self.algorithm.broadcast(k, server, self.random.at(k))
             rounds.append({"k": k, "down": down._asdict(), "asked": self._recorded(k)})
         found = self.clients.ask(at, rounds)
@@ -160,6 +163,14 @@ class Driver:
         self._save()
         named = {self.survey.nodes[i]: why for i, why in found.failed.items()}
         self._event("round" if rounds else "close", self.at.spent, named)
+
+    def _next(self, last: int) -> range:
+        """The rounds of the next exchange, if there are so many in the run."""
+        first = self.at.spent.round + 1
+        return range(first, min(first + self.algorithm.rounds_per_exchange, last + 1))
+
+    def _proved(self, rows: list[dict[str, float]]) -> bool:
+        return self.job.until is not None and bool(rows) and rows[-1]["certified_gap"] <= self.job.until
 
     def _recorded(self, k: int) -> bool:
         return k % self.job.every == 0 or k == self.job.rounds
@@ -174,22 +185,24 @@ class Driver:
             objectives = [found.objectives.get((k, candidate), np.nan) for candidate in range(len(one.models))]
             chosen = 0 if np.isnan(objectives).any() else int(np.argmin(objectives))
             x = one.models[chosen]
-            rows.append(self._row(one, x, objectives[chosen]))
-        proved = self.job.until is not None and rows[-1]["certified_gap"] <= self.job.until
+            rows.append(self._row(one, x, objectives[chosen], told=True))
+        proved = self._proved(rows)
         if last or proved:
             total = at.spent._asdict()
             rows[-1] |= {name: total[name] for name in total if name.startswith(("exchanges", "vectors", "bytes"))}
         return replace(at, x=x, rows=rows, pending=[], proved=proved)
 
-    def _row(self, one: Pending, x: Array, objective: float) -> dict[str, float]:
-        row = self.recorder.row_of(one.counters, x, objective, one.bound)
+    def _row(self, one: Pending, x: Array, objective: float, told: bool = False) -> dict[str, float]:
+        """told: clients told the objective, later than the row is of; an algorithm that proves did not know it then."""
+        known = not (told and self.algorithm.traits.proves)
+        row = self.recorder.row_of(one.counters, x, objective, one.bound, known)
         return row | {"seconds": time.monotonic() - self.began}
 
     def _moved(self, at: At, server: Any, rounds: list[dict[str, Any]], found: Gathered) -> At:
         """The run after these rounds of the server."""
         working = found.working
         steps, subgradients, answered = at.steps.copy(), at.subgradients.copy(), at.answered.copy()
-        answered[working] = at.spent.exchanges
+        answered[working] = at.number
         pending, rows, x, spent = [], list(at.rows), at.x, at.spent
         for wanted, seen in zip(rounds, found.rounds, strict=True):
             k = wanted["k"]
@@ -199,20 +212,23 @@ class Driver:
             spent = spent._replace(round=k, local_steps=int(steps.max()), subgradients=int(subgradients.sum()))
             if not wanted["asked"]:
                 continue
-            one = Pending(spent, self._models(k, server), self._bound(seen.cut))
+            objective, bound = self._known(server, seen.cut)
+            one = Pending(spent, self._models(k, server), bound)
             x = one.models[0]
-            if self.survey.reports_objective:
+            if np.isnan(objective) and self.survey.reports_objective:
                 pending.append(one)
             else:
-                rows.append(self._row(one, x, np.nan))
+                rows.append(self._row(one, x, objective))
         return replace(
             at,
+            proved=not pending and self._proved(rows),
             x=x,
             server=server,
             spent=spent,
             steps=steps,
             subgradients=subgradients,
             answered=answered,
+            released=at.released + len(rounds),
             pending=pending,
             rows=rows,
         )
@@ -224,11 +240,15 @@ class Driver:
             raise Stopped(f"the run has diverged: the model of round {k} is not finite; take smaller steps")
         return found
 
-    def _bound(self, cut: tuple[float, Array] | None) -> float:
-        """The lower bound that the clients' cuts give; -inf without a certificate."""
+    def _known(self, server: Any, cut: tuple[float, Array] | None) -> tuple[float, float]:
+        """The objective, where the server knows it by itself (else NaN), and the lower bound, by itself or by the
+        clients' cuts; -inf without a certificate."""
+        if self.algorithm.traits.proves:
+            objective: float = self.algorithm.objective(server)  # type: ignore[attr-defined]
+            return objective, self.recorder.known(server)[0]
         if self.recorder.radius is None or cut is None:
-            return -np.inf
-        return least(self.survey, *cut, self.recorder.radius, self.at.x0)
+            return np.nan, -np.inf
+        return np.nan, least(self.survey, *cut, self.recorder.radius, self.at.x0)
 
     def _event(self, kind: str, spent: Counters, failed: dict[str, str]) -> None:
         """A line on the exchange that was done; the objective is that of the last round for which it is known."""
@@ -245,6 +265,13 @@ class Driver:
         history = pd.DataFrame(at.rows, columns=pd.Index(self.recorder.columns))
         history = history.astype(dict.fromkeys(Counters._fields, "int64"))
         run = Run(job.algorithm, job.seed, job.batch, at.x, history, None)
-        about = {"run": self.name, "status": status, "epsilon": self.epsilon}
+        epsilon = self._epsilon()
+        about = {"run": self.name, "status": status, "epsilon": epsilon}
         self.folder.finish(self.survey, at.x, history, at.lipschitz, about)
-        return Result(self.folder.path, run, tuple(self.survey.nodes), at.lipschitz, at.proved, self.epsilon)
+        return Result(self.folder.path, run, tuple(self.survey.nodes), at.lipschitz, at.proved, epsilon)
+
+    def _epsilon(self) -> float | None:
+        """ε of what was released. While the run goes on, the answers to its next exchange may be on their way."""
+        if self.job.privacy is None:
+            return None
+        return self.job.privacy.epsilon(self.at.released + len(self._next(self.job.rounds)))

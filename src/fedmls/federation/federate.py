@@ -17,6 +17,7 @@ import numpy as np
 from fedmls.federation.folder import CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP, write_setup
 from fedmls.federation.job import Job
 from fedmls.federation.post import Stopped
+from fedmls.federation.processes import end_left_behind
 from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
 from fedmls.simulate import simulate
 
@@ -60,6 +61,8 @@ def run(trial: Trial, say: Say) -> Outcome:
 
 def _deploy(trial: Trial, say: Say) -> Times:
     engine, n = ENGINES[trial.engine], len(trial.nodes)
+    for left in end_left_behind(trial.folder.parent):
+        say(left)
     say(f"{engine.title}: starting a server and {n} nodes on this machine; logs are in {trial.folder / DEPLOYMENT}")
     marks = [time.time()]
     with Lines(trial, say) as lines, engine.deployment(trial.folder, trial.nodes) as running:

@@ -22,6 +22,7 @@ from typing import Any, Self
 from fedmls.federation.attempts import Attempts, has_ended
 from fedmls.federation.certificates import certificates, node_key
 from fedmls.federation.data import NodeConfig
+from fedmls.federation.job import toml_text
 from fedmls.federation.post import Stopped
 from fedmls.federation.processes import GUARD, Processes, Say, exit_on_signals, free_port, silent
 
@@ -131,7 +132,7 @@ class Deployment:
         if not folder.is_dir():
             raise ValueError(f"{folder} is no folder with a job")
         attempts = Attempts(folder)
-        (self.private / "run.toml").write_text(f"job = {json.dumps(str(folder))}\n")
+        (self.private / "run.toml").write_text(f"job = {toml_text(str(folder))}\n", encoding="utf-8")
         while True:
             try:
                 [answer] = self._flwr([["run", "app", NAME, "--run-config", "run.toml"]])
@@ -193,11 +194,12 @@ class Deployment:
         certificates(self.private, ["localhost", "127.0.0.1"])
         for name, file in self.nodes.items():
             node_key(self.private / "nodes" / name)
-            (self.private / "nodes" / f"{name}.toml").write_text(f"node = {json.dumps(str(file))}\n")
+            (self.private / "nodes" / f"{name}.toml").write_text(f"node = {toml_text(str(file))}\n", encoding="utf-8")
         self.port = free_port()
         (self.private / "config.toml").write_text(
             f'[superlink.{NAME}]\naddress = "127.0.0.1:{self.port}"\n'
-            f"root-certificates = {json.dumps(str(self.private / 'ca.crt'))}\n"
+            f"root-certificates = {toml_text(str(self.private / 'ca.crt'))}\n",
+            encoding="utf-8",
         )
         write_app(self.private / "app")
 

@@ -9,6 +9,8 @@ proved by the key, and asking for it costs no exchange.
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +18,13 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
 if TYPE_CHECKING:
     from flwr.proto.node_pb2 import NodeInfo
 
-POLL_SECONDS = 0.5  # between two looks for replies; who finds one half sent waits a second for the rest
+POLL_SECONDS = 0.5  # between two looks for replies
+REST_SECONDS = 3.0  # for the rest of a reply that is found half sent; then it is asked for again
 
 # The node is there and has refused: sending the message again would end in the same.
 FINAL = {ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB}
@@ -49,7 +53,7 @@ def _answer(context: Context, name: str, message: bytes) -> bytes:
         node = Node(Path(file))
         if node.name != name:
             raise ValueError(f"its node file is of {node.name!r}, but its key is registered as {name!r}")
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return messages.encode(messages.Message("refused", "unknown", 0, 0, {"why": str(error)}))
     return node.answer(message)
 
@@ -64,12 +68,23 @@ def server_app() -> ServerApp:
         folder = context.run_config.get("job")
         if not isinstance(folder, str) or not Path(folder).is_dir():
             raise ValueError(f"{folder!r} is no folder with a job; say --run-config \"job='/path/of/the/job/folder'\"")
+        bound_pulls()
         with attempt(Path(folder), str(context.run_id)):
             drive(Path(folder), FlowerTransport(grid))
 
     app = ServerApp()
     app.main()(main)
     return app
+
+
+def bound_pulls() -> None:
+    """Let a look for replies end soon where one is half sent.
+
+    Flower waits for its rest for minutes, and with it for the replies of all others, although the process that was
+    sending it may have been killed.
+    """
+    grid: Any = import_module("flwr.superlink.grid.http_grid")
+    grid.pull_objects = partial(pull_objects, max_time=REST_SECONDS, initial_backoff=0.1, backoff_cap=0.5)
 
 
 def _pack(**fields: Any) -> RecordDict:
@@ -100,13 +115,14 @@ class FlowerTransport:
         """Send each node its message, and again where it got lost; the replies, and why others did not reply.
 
         A message is lost with the process that works on it: Flower tells so after a minute, or the node has gone
-        online again since.
+        online again since, or its reply stays half sent. Of that one the rest may still come: both are looked for.
         """
         deadline = time.monotonic() + timeout
         replies: dict[str, bytes] = {}
         failures = dict.fromkeys(messages, "it is not online")
         waiting, sessions = set(messages), dict[str, str]()  # since when a node was online when it was sent its message
         sent: dict[str, str] = {}  # the node of each message, by the message's id
+        halves: set[str] = set()  # messages whose reply was found half sent
         while True:
             online = self._online()
             due = [name for name in waiting & online.keys() if sessions.get(name) != online[name].last_activated_at]
@@ -114,7 +130,8 @@ class FlowerTransport:
             sessions |= {name: online[name].last_activated_at for name in due}
             failures |= dict.fromkeys(due, f"no reply within {timeout:g} s")
             for reply in self.grid.pull_messages(list(sent)) if sent else ():
-                name = sent.pop(reply.metadata.reply_to_message_id)
+                number = reply.metadata.reply_to_message_id
+                name = sent.pop(number)
                 if not reply.has_error():
                     replies[name] = _unpack(reply)
                     waiting.discard(name)
@@ -122,8 +139,13 @@ class FlowerTransport:
                 failures[name] = str(reply.error.reason)
                 if reply.error.code in FINAL:
                     waiting.discard(name)
-                else:  # send it again once the node is back
+                    continue
+                if number not in halves:  # send it again once the node is back
                     sessions.pop(name, None)
+                if reply.error.code == ErrorCode.MESSAGE_UNAVAILABLE:
+                    halves.add(number)
+                    sent[number] = name
+            sent = {number: name for number, name in sent.items() if name in waiting}
             if not waiting or time.monotonic() > deadline:
                 return replies, {name: why for name, why in failures.items() if name not in replies}
             time.sleep(POLL_SECONDS)

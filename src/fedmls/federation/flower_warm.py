@@ -3,7 +3,8 @@
 
 Flower starts a command of its own for every message and every job, which takes seconds of computing until all is
 imported and compiled code is loaded. Here that is done once: commands of the same names, first on the PATH, hand their
-arguments to this process, which forks. What runs then is Flower's own code, but for its pauses (see ``hasten``). Linux.
+arguments to this process, which forks. What runs then is Flower's own code, but for its pauses (see ``hasten``) and for
+what becomes of a reply whose process is killed before it has given it away (see ``Worker``). Linux.
 """
 
 import argparse
@@ -27,7 +28,7 @@ STARTED = {  # by each command
     "flower-supernode": ("flower-superexec", "flwr-clientapp"),
     "flower-superlink": ("flower-superexec", "flwr-serverapp", "flwr"),  # the last one by us
 }
-NEEDED = "flower-superexec"
+NEEDED, WORKER = "flower-superexec", "flwr-clientapp"
 PIPE = "pipe"
 # One write, so that two at a time do not mix; tabs are in none of the arguments. The first field is empty.
 STUB = """\
@@ -35,6 +36,7 @@ STUB = """\
 printf '%s\\n' "$(printf '\\t%s' {name} "$@")" > "${{0%/*}}/pipe"
 """
 PR_SET_PDEATHSIG = 1
+DEATH = signal.SIGUSR1  # to a SuperNode: a process that works on messages was killed
 REFUSED = 49  # the exit status of a SuperNode that is not let in
 LET_IN_SECONDS, PAUSE = 90.0, 2.0  # for how long, and how often, one is started again
 LOOK, HEARTBEAT, RETRY = 0.5, 10, 3  # seconds, see hasten; a look costs the SuperLink 5 to 20 ms
@@ -80,13 +82,24 @@ def hasten(look: float) -> None:
 
     A SuperNode looks for messages every ``look`` seconds instead of 3, and tells every few seconds that it is there, so
     that a dead one is missed after 2 HEARTBEAT = 20 seconds instead of 60. One that has lost its server tries again
-    after RETRY seconds at most, instead of 20.
+    after RETRY seconds at most, instead of 20. And where it would wait for ever, for the rest of a reply whose process
+    was killed, it gives that reply up: the server asks again.
     """
     constants = import_module("flwr.common.constant")
     constants.HEARTBEAT_DEFAULT_INTERVAL, constants.MAX_RETRY_DELAY = HEARTBEAT, RETRY  # type: ignore[attr-defined]
     node = import_module("flwr.supernode.start_client_internal")
-    quick = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, look)))
-    node.time = quick  # type: ignore[attr-defined]
+
+    def sleep(seconds: float) -> None:
+        waiting_for_reply = sys._getframe(1).f_code.co_name == REST_OF_A_REPLY
+        if not waiting_for_reply:
+            Worker.take_death()  # one that was killed before it had a reply; Flower tells the server
+        time.sleep(min(seconds, look))
+        if waiting_for_reply and Worker.take_death():
+            raise ConnectionError(
+                "the process that worked on the message was killed before it had given its reply away"
+            )
+
+    node.time = SimpleNamespace(sleep=sleep)  # type: ignore[attr-defined]
     connection = import_module("flwr.supernode.fleet_http_connection")
     leave = connection.flwr_exit
 
@@ -98,6 +111,24 @@ def hasten(look: float) -> None:
             raise SystemExit(REFUSED) from None
 
     connection.flwr_exit = refused  # type: ignore[attr-defined]
+
+
+REST_OF_A_REPLY = "yield_object_contents"  # Flower's function in which a SuperNode waits for it, for ever if it must
+
+
+class Worker:
+    """In a SuperNode: whether a process that works on messages was killed. Its parent tells it so by a signal."""
+
+    deaths = 0
+
+    @classmethod
+    def died(cls, *_: object) -> None:
+        cls.deaths += 1
+
+    @classmethod
+    def take_death(cls) -> bool:
+        found, cls.deaths = cls.deaths, 0
+        return found > 0
 
 
 def load(name: str) -> Command:
@@ -126,6 +157,8 @@ class Family:
         self.commands, self.arguments, self.lines = commands, arguments, lines
         self.answers: dict[int, Path] = {}  # where what a process prints is wanted
         self.needed: set[int] = set()  # without whom the first one could do nothing
+        self.workers: set[int] = set()
+        signal.signal(DEATH, signal.SIG_IGN)  # by whoever is forked, until it wants to hear of it
         self.let_in_by = time.monotonic() + LET_IN_SECONDS
         self.first = self.fork(arguments)
         for kind in (signal.SIGINT, signal.SIGTERM):
@@ -156,7 +189,7 @@ class Family:
                 time.sleep(PAUSE)  # a node that was killed is taken for online, and refused, for a while
                 self.first, self.needed = self.fork(self.arguments), set()
             elif ended:
-                self.bury(ended)
+                self.bury(ended, status)
             elif select.select([self.lines], [], [], 0.1)[0]:
                 *calls, rest = (rest + os.read(self.lines, 65536)).split(b"\n")
                 for call in calls:
@@ -169,8 +202,14 @@ class Family:
             self.answers[process] = part
         if arguments[0] == NEEDED and str(self.first) in arguments:  # not one of a SuperNode that was refused
             self.needed.add(process)
+        if arguments[0] == WORKER:
+            self.workers.add(process)
 
-    def bury(self, process: int) -> None:
+    def bury(self, process: int, status: int) -> None:
+        if process in self.workers:
+            self.workers.discard(process)
+            if os.waitstatus_to_exitcode(status) < 0:
+                os.kill(self.first, DEATH)
         if process in self.answers:
             part = self.answers.pop(process)
             part.replace(part.with_suffix(""))
@@ -183,6 +222,7 @@ def become(command: Command, arguments: list[str], answer: Path | None) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # without the one that forks it could do nothing
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, signal.SIG_DFL)
+    signal.signal(DEATH, Worker.died)
     if answer is not None:
         out = os.open(answer, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(out, 1)

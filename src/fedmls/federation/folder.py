@@ -14,6 +14,7 @@ setup.json       the job, the problem, how the run ended, the nodes with their r
 
 import json
 import math
+import os
 import platform
 import time
 from importlib.metadata import version
@@ -53,19 +54,23 @@ class Folder:
         """A line for whoever follows the run."""
         values = {"time": round(time.time(), 3), **values}
         plain = {key: None if _is_unknown(value) else value for key, value in values.items()}
-        with (self.path / EVENTS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(plain, ensure_ascii=False) + "\n")
+        line = json.dumps(plain, ensure_ascii=False).encode() + b"\n"
+        with (self.path / EVENTS).open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read() == b"\n" else b"\n" + line  # after one that a full disk cut off
+            file.write(line)
 
     def save(self, run: str, exchange: int, k: int, survey: Survey, at: dict[str, Any]) -> None:
         body = {"job": self.job.to_dict(), "survey": survey._asdict(), "at": at}
         with whole_file(self.checkpoint) as stream:
             stream.write(seal(encode(Message("checkpoint", run, exchange, k, body))))
 
-    def load(self) -> tuple[str, Survey, dict[str, Any]]:
-        """The run's name, the survey and the rest, if they belong to this job."""
+    def load(self) -> tuple[str, Survey, dict[str, Any], Job]:
+        """The run's name, the survey and the rest, if they belong to this job, and the job as it was then."""
         data = self.checkpoint.read_bytes()
         try:
-            kept = decode(unseal(data), limit=max(len(data), MEBIBYTE))
+            kept = decode(unseal(data), limit=max(len(data), MEBIBYTE), own=True)
         except MessageError as error:
             raise ValueError(f"{self.checkpoint}: {error}; delete it to start anew") from None
         before, now = kept.body["job"], self.job.to_dict()
@@ -75,7 +80,7 @@ class Folder:
                     f"{self.checkpoint} belongs to another job: its {key} is {before.get(key)!r}, "
                     f"not {now.get(key)!r}; take another folder, or begin anew with resume=False"
                 )
-        return kept.run, Survey(**kept.body["survey"]), kept.body["at"]
+        return kept.run, Survey(**kept.body["survey"]), kept.body["at"], Job.from_dict(before)
 
     def finish(self, survey: Survey, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
         """Write the results."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmls.algorithms import from_dict, to_dict
+from fedmls.checkpoint import whole_file
 from fedmls.checks import at_least, check_batch, hyperparameters, one_of, positive, real, truth, unknown, whole
 from fedmls.engine import check_algorithm, participants
 from fedmls.federation.messages import RUN_NAME
@@ -43,11 +44,13 @@ class Job:
     impute: missing values become the column's mean over all nodes.  standardise: columns get mean 0 and deviation 1
     over all nodes. For either, nodes tell their column sums before round 1.
     report_objective: nodes tell f_i at the models, and the history shows Σ w_i f_i. Without it there is no ``until``.
+    What an algorithm or a certificate sends of f_i by itself is sent all the same; a node may refuse that.
     nodes: who must be there; whoever is connected unless given.
     timeout: seconds for one exchange.  on_missing: a node that does not answer in time is asked again until it does
     ("wait"); another client is drawn in its place ("without"; for algorithms with ``participants``); or the run ends
     ("stop"). on_bad: the same for a node that refuses, or whose answer fails a check: "stop" or "without".
-    max_norm: an uploaded vector that is longer fails the check.
+    max_norm: an uploaded vector that is longer fails the check.  max_rows: so does a node that says it has more rows;
+    with weights = "rows" they are its weight, and nobody can count them.
     privacy: noise on the uploads (:mod:`fedmls.federation.privacy`), a table with clip, noise and delta.
     secure: the server sees sums over nodes only (:mod:`fedmls.federation.secure`).
     start: begin at the model of an earlier run, the path of its folder or of its model.npz on the server; in a file,
@@ -77,6 +80,7 @@ class Job:
     on_missing: str = "wait"
     on_bad: str = "stop"
     max_norm: float = 1e9
+    max_rows: int = 10**9
     privacy: Privacy | None = None
     secure: bool = False
     start: str | None = None
@@ -128,6 +132,7 @@ class Job:
     def _check_answers(self) -> None:
         positive("timeout", self.timeout)
         positive("max_norm", self.max_norm)
+        whole("max_rows", self.max_rows, most=2**40)
         one_of("on_missing", self.on_missing, ON_MISSING)
         one_of("on_bad", self.on_bad, ON_BAD)
         if "without" in (self.on_missing, self.on_bad) and (
@@ -138,6 +143,11 @@ class Job:
                 f"{key} is 'without', but {self.algorithm.name} as it is set needs every client in every round; "
                 "take fedmlsp, or fedavg, scaffold or feddyn with participants, or another " + key
             )
+
+    @property
+    def sends_cuts(self) -> bool:
+        """Whether nodes send a cut of their slopes, for a certificate that the algorithm does not make by itself."""
+        return self.certificate is not None and not self.algorithm.traits.proves
 
     def get_loss(self) -> Loss:
         return get_loss(self.loss, self.loss_parameter)
@@ -185,11 +195,20 @@ class Job:
         file = Path(file)
         if file.suffix not in (".toml", ".json"):
             file = file / FILES[0]
-        file.parent.mkdir(parents=True, exist_ok=True)
         values = self.to_dict()
         text = json.dumps(values, indent=2) + "\n" if file.suffix == ".json" else toml(values)
-        file.write_text(text, encoding="utf-8")
+        with whole_file(file) as stream:
+            stream.write(text.encode())
         return file
+
+
+def reveals_objective(job: Job) -> str:
+    """Why the server of this job learns f_i, or something as good, even if it asks for no objective; else nothing."""
+    if job.sends_cuts:
+        return "the cuts of a certificate tell as much; leave out certificate"
+    if job.algorithm.traits.reveals_objective:
+        return f"{job.algorithm.name} as it is set sends it up by itself; take another algorithm, or a number for lam0"
+    return ""
 
 
 def _algorithm(values: Any) -> Algorithm:
@@ -245,7 +264,12 @@ def toml(values: dict[str, Any], table: str = "") -> str:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_text(key)
+
+
+def toml_text(text: str) -> str:
+    """A text in TOML. JSON writes the same, but it cuts characters beyond the first 65,536 in two, and keeps DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Any) -> str:
@@ -255,4 +279,4 @@ def _value(value: Any) -> str:
         return "[" + ", ".join(_value(part) for part in value) + "]"
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value)  # text, whole numbers and truth values are written alike
+    return toml_text(value) if isinstance(value, str) else json.dumps(value)

@@ -6,8 +6,9 @@ whose keys belong to its kind (:data:`BODIES`). An array is a map: ``dtype`` ("f
 others (uint32) and ``raw`` only those; where few differ, ``raw`` holds the different ones and ``codes`` says, in one or
 two bytes, which of them each entry is.
 
-A decoder believes nothing: the size is checked before anything is read, the declared size of an array before it is
-made, and every key must be known.
+A decoder believes nothing: the size is checked before anything is read; then, before anything is made, how deep the
+message nests and of how many parts it is; the sizes that all arrays declare together before the first is made; and
+every key must be known. Whatever the bytes are, all that it raises is a :class:`MessageError`.
 """
 
 import hashlib
@@ -25,6 +26,7 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DTYPES = {"float64": "<f8", "int64": "<i8"}
 PLAIN = (str, bytes, bool, int, float, np.ndarray, type(None))
 CODES = {1: "<u1", 2: "<u2"}
+DEEPEST, MOST_PARTS, MOST_CONTAINERS = 16, 2**22, 2**16  # of a message; lists and maps are containers
 
 BODIES: dict[str, frozenset[str]] = {
     # server to client, and its answer
@@ -38,7 +40,10 @@ BODIES: dict[str, frozenset[str]] = {
     "masked": frozenset({"rounds", "uploads", "values"}),  # instead of it, if secure
     "refused": frozenset({"why"}),
     # files
-    "state": frozenset({"begin", "fingerprint", "digest", "done", "before", "before_exchange", "after", "released"}),
+    "state": frozenset(
+        {"data", "answered", "terms", "begin", "problem", "done", "released"}
+        | {"before", "before_exchange", "after", "after_exchange"}
+    ),
     "checkpoint": frozenset({"job", "survey", "at"}),
 }
 
@@ -71,24 +76,92 @@ def encode(message: Message, compact: bool = False) -> bytes:
     return packed
 
 
-def decode(data: bytes, limit: int = 256 * MEBIBYTE) -> Message:
-    """The message in the bytes, of which there may be at most ``limit``, as of any array in it."""
+def decode(data: bytes, limit: int = 256 * MEBIBYTE, arrays: int | None = None, own: bool = False) -> Message:
+    """The message in the bytes, of which there may be at most ``limit``.
+
+    arrays: how many bytes all its arrays may take together; ``limit`` unless given.  own: a file of ours, whose parts
+    need not be counted.
+    """
     if len(data) > limit:
         raise MessageError(f"a message of {len(data):,} bytes; at most {limit:,} are expected")
+    if not own:
+        _check_parts(data)
+    budget = _Budget(limit if arrays is None else arrays)
     try:
         whole = msgpack.unpackb(
-            data, object_pairs_hook=lambda pairs: _unpacked(pairs, limit), ext_hook=_no_extension, strict_map_key=True
+            data, object_pairs_hook=lambda pairs: _unpacked(pairs, budget), ext_hook=_no_extension, strict_map_key=True
         )
     except MessageError:
         raise
     except (ValueError, TypeError, RecursionError) as error:  # msgpack's own errors are ValueErrors
-        raise MessageError(f"no message: {error or type(error).__name__}") from None
+        raise MessageError(f"no message: {printable(str(error)) or type(error).__name__}") from None
     if not isinstance(whole, dict) or tuple(sorted(whole)) != tuple(sorted(HEADER)):
         raise MessageError("no message: the header is not that of a message")
-    if whole["schema"] != SCHEMA:
-        raise MessageError(f"a message of schema {whole['schema']!r}, not {SCHEMA}: install the same fedmls everywhere")
+    schema = whole["schema"]
+    if type(schema) is not int or schema != SCHEMA:
+        raise MessageError(f"a message of schema {schema!r:.60}, not {SCHEMA}: install the same fedmls everywhere")
     _check_plain(whole)
     return _checked(whole)
+
+
+class _Budget:
+    """The bytes that the arrays of a message may take, all of them together."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used = limit, 0
+
+    def take(self, size: int) -> None:
+        self.used += size
+        if size > self.limit:
+            raise MessageError(f"an array of {size:,} bytes; at most {self.limit:,} are expected")
+        if self.used > self.limit:
+            raise MessageError(f"arrays of {self.used:,} bytes together; at most {self.limit:,} are expected")
+
+
+# The first byte of a part of a MessagePack message, by the specification: how many bytes follow that are no parts (and
+# where their number is written), or of how many parts it is made.
+_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+_FIXED |= {0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}  # extensions, with their kind
+_COUNTED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # width of the number
+_CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}  # the same, and parts for each of it
+
+
+def _check_parts(data: bytes) -> None:
+    """Walk over the bytes, making nothing: no list is longer than what is there, and nothing nests too deep."""
+    place, end, containers, parts = 0, len(data), 0, 1
+    waiting = [1]  # how many parts each open container still has
+    while waiting:
+        if not waiting[-1]:
+            waiting.pop()
+            continue
+        waiting[-1] -= 1
+        if place >= end:
+            raise MessageError("no message: it is cut off")
+        code = data[place]
+        place += 1
+        if 0xA0 <= code <= 0xBF:
+            place += code & 0x1F
+        elif code < 0x80 or code >= 0xE0:
+            pass
+        elif code in _COUNTED:
+            width = _COUNTED[code]
+            place += width + int.from_bytes(data[place : place + width], "big") + (0xC7 <= code <= 0xC9)
+        elif code in _FIXED:
+            place += _FIXED[code]
+        elif code <= 0x9F or code in _CONTAINERS:
+            width, each = _CONTAINERS.get(code, (0, 2 if code <= 0x8F else 1))
+            inside = each * (int.from_bytes(data[place : place + width], "big") if width else code & 0x0F)
+            place, containers, parts = place + width, containers + 1, parts + inside
+            waiting.append(inside)
+            if inside > end - place or parts > MOST_PARTS or containers > MOST_CONTAINERS:
+                raise MessageError("no message: it has more parts than bytes, or than any message")
+            if len(waiting) > DEEPEST:
+                raise MessageError(f"no message: it nests deeper than {DEEPEST}")
+
+
+def printable(text: str, most: int = 1000) -> str:
+    """Words of others, for a terminal: cut, and without anything that is no letter, figure or sign."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:most])
 
 
 def _check_plain(value: Any) -> None:
@@ -121,7 +194,7 @@ def fields(what: str, found: Any, wanted: Any) -> dict[str, Any]:
     missing, strange = sorted({*wanted} - {*found}), sorted({*found} - {*wanted})
     if missing or strange:
         lacks = f"without {', '.join(missing)}" if missing else ""
-        holds = f"with the unknown {', '.join(strange):.80}" if strange else ""
+        holds = f"with the unknown {printable(', '.join(strange), 80)}" if strange else ""
         raise MessageError(f"{what} {' and '.join(part for part in (lacks, holds) if part)}")
     return found
 
@@ -146,7 +219,7 @@ def _packed(array: Any, compact: bool) -> dict[str, Any]:
     return about | {"raw": flat.tobytes()}
 
 
-def _unpacked(pairs: list[tuple[Any, Any]], limit: int) -> Any:
+def _unpacked(pairs: list[tuple[Any, Any]], budget: _Budget) -> Any:
     """A map; an array where it is one."""
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -163,8 +236,7 @@ def _unpacked(pairs: list[tuple[Any, Any]], limit: int) -> Any:
     if not (isinstance(shape, list) and len(shape) <= 8 and all(type(s) is int and 0 <= s < 2**62 for s in shape)):
         raise MessageError(f"an array of shape {shape!r:.60}")
     size = math.prod(shape)
-    if 8 * size > limit:
-        raise MessageError(f"an array of {8 * size:,} bytes; at most {limit:,} are expected")
+    budget.take(8 * size)
     if not isinstance(raw, bytes) or len(raw) % 8:
         raise MessageError("an array whose bytes are not whole numbers of 8 bytes")
     numbers = np.frombuffer(raw, dtype=DTYPES[dtype])

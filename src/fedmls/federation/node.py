@@ -1,23 +1,23 @@
 """The client's side: answers messages from its own rows and from the state that it keeps on disk.
 
 A node needs nothing but its configuration: it may stay in memory, or be made anew for every message. Its state folder
-holds one file for each run, written whole or not at all: the state before and after the last message it worked on,
-a digest of the work that was asked for, and what came of it. A message delivered twice gets the same reply, and if the
-server never saw the reply and went on without it, the node goes back to the state before.
+holds one file for each run (:mod:`fedmls.federation.node_state`), written before a reply leaves. A message delivered
+twice gets the same reply; if the server never saw the reply and went on without it, the node goes back to the state
+before; and a message that comes after a later one is not answered.
 """
 
-import hashlib
 import json
 import math
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedmls.checkpoint import whole_file
-from fedmls.checks import is_sparse
+from fedmls.checks import is_sparse, real
 from fedmls.engine import ServerRandom, drawn
 from fedmls.federation import replies, secure, work
 from fedmls.federation.data import (
@@ -31,12 +31,12 @@ from fedmls.federation.data import (
     read_rows,
     sorted_classes,
 )
-from fedmls.federation.job import Job
+from fedmls.federation.job import Job, reveals_objective
 from fedmls.federation.locks import alone
-from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
-from fedmls.federation.privacy import epsilon
+from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode
+from fedmls.federation.node_state import LOST, RunState, StateFolder, fingerprint
+from fedmls.federation.privacy import check_installed, epsilon
 from fedmls.federation.survey import squares_around
-from fedmls.federation.work import LOST
 from fedmls.local import RowsLocal
 from fedmls.problem import Problem
 from fedmls.types import Array
@@ -51,6 +51,7 @@ class Node:
     def __init__(self, config: NodeConfig | str | Path) -> None:
         self.config = config if isinstance(config, NodeConfig) else NodeConfig.read(config)
         self.name = self.config.name
+        self.state = StateFolder(self.config.state)
         self._read: tuple[Any, Rows] | None = None
         self._problem: tuple[Any, Problem] | None = None
 
@@ -58,8 +59,8 @@ class Node:
         """The reply. What goes wrong is told in a reply, too, in words that hold nothing of a row."""
         asked = Message("refused", "unknown", 0, 0, {})
         try:
-            asked = decode(message, MOST_BYTES)
-            kinds: dict[str, Callable[[Message, bytes], bytes]] = {
+            asked = decode(message, MOST_BYTES, len(message))
+            kinds: dict[str, Callable[[Message], bytes]] = {
                 "survey": self._survey,
                 "sums": self._sums,
                 "begin": self._begin,
@@ -67,19 +68,17 @@ class Node:
             }
             if asked.kind not in kinds:
                 raise Refused(f"a node answers no message of the kind {asked.kind!r}")
-            self.config.state.mkdir(parents=True, exist_ok=True)
+            self.state.make()
             with alone(self.config.state / "lock", wait=True):  # a slow answer must not overwrite a later state
-                return kinds[asked.kind](asked, message)
+                return kinds[asked.kind](asked)
         except (Refused, MessageError) as error:
             why = str(error)
         except Exception as error:
-            self._log(error)
-            why = f"it failed ({type(error).__name__}); its file {LOG} says more"
+            why = self._failed(error)
         return encode(asked._replace(kind="refused", body={"why": why}))
 
-    def _survey(self, asked: Message, message: bytes) -> bytes:
+    def surveyed(self, job: Job) -> dict[str, Any]:
         """What is safe to share: how many rows, which columns, which labels, and column sums if they are needed."""
-        job = _job(asked.body["job"])
         self._check_terms(job)
         rows, classes = self._rows(), None
         if job.get_loss().is_classification:
@@ -105,9 +104,14 @@ class Node:
             body["squares"] = None
         if job.secure:  # they are told later, masked
             body |= {"counts": None, "sums": None, "squares": None}
+        return body
+
+    def _survey(self, asked: Message) -> bytes:
+        body = self.surveyed(_job(asked.body["job"]))
+        self._opening(asked)
         return encode(asked._replace(kind="surveyed", body=body))
 
-    def _sums(self, asked: Message, message: bytes) -> bytes:
+    def _sums(self, asked: Message) -> bytes:
         """Column sums, masked: of values and how many they are; if the means are known, of squares and whether any."""
         body, job = asked.body, _job(asked.body["job"])
         self._check_terms(job)
@@ -121,74 +125,84 @@ class Node:
             around = squares_around(body["means"], counts, sums, squares)
             told = np.concatenate([around, around > 0])
         words = self._hidden(asked, body, told, list(range(len(body["keys"]))))
+        self._opening(asked, {"sums" if body["means"] is None else "squares": body["means"]})
         return encode(asked._replace(kind="masked", body={"rounds": [], "uploads": words, "values": None}))
 
-    def _begin(self, asked: Message, message: bytes) -> bytes:
+    def _opening(self, asked: Message, terms: dict[str, Any] | None = None) -> RunState:
+        """Keep that it was asked before round 1, and refuse what differs from what it was asked before."""
+        data = fingerprint(self._rows())
+        kept = self.state.load(asked.run) or RunState.new(asked.run, data)
+        if kept.data != data:
+            raise Refused(f"its data have changed since the run began; {LOST}")
+        fixed = {name: asked.body[name] for name in ("job", "keys", "client", "columns") if name in asked.body}
+        state = kept.asked(asked, {asked.kind: asked.body}, fixed | (terms or {}))
+        if asked.kind != "begin" and state != kept:
+            self.state.save(state)
+        return state
+
+    def _begin(self, asked: Message) -> bytes:
         """The run begins: the state of a client before round 1."""
-        digest, kept = hashlib.sha256(message).hexdigest(), self._load(asked.run, missing_is_fine=True)
-        if kept is not None and kept.body["digest"] != digest:
-            raise Refused(f"the run {asked.run} has begun here already")
-        job, problem = _job(asked.body["job"]), self._problem_of(asked)
+        body, job, problem = asked.body, _job(asked.body["job"]), self._problem_of(asked)
+        kept = self._opening(asked, {"begin": asked.body})
         G = math.inf if job.secure or job.privacy is not None else float(problem.lipschitz()[0])
         reply = encode(asked._replace(kind="begun", body={"lipschitz": G}))
-        if kept is not None:
+        if kept.begin is not None:
             return reply
         self._check_terms(job, begins=asked.run)
-        if job.secure and len(self._keys(asked.body)[1]) != asked.body["n"]:
-            raise Refused(f"it is told {len(asked.body['keys'])} keys of {asked.body['n']} nodes")
-        _, client = job.algorithm.init(asked.body["start"], asked.body["n"])
-        state = work.snapshot(client, self._local(asked.body, problem))
-        body = {
-            "begin": asked.body,
-            "fingerprint": problem.fingerprint,
-            "digest": digest,
-            "done": [],
-            "before": state,
-            "before_exchange": asked.exchange,
-            "after": state,
-            "released": 0,
-        }
-        self._save(asked._replace(kind="state", body=body))
+        weight = real(body["weight"])
+        if weight is None or not 0 < weight <= 1:
+            raise Refused(f"its weight is told to be {body['weight']!r:.20}, which is not between 0 and 1")
+        if job.secure and len(self._keys(body)[1]) != body["n"]:
+            raise Refused(f"it is told {len(body['keys'])} keys of {body['n']} nodes")
+        _, client = job.algorithm.init(body["start"], body["n"])
+        state = work.snapshot(client, self._local(body, problem))
+        self.state.save(
+            kept._replace(
+                begin=body, problem=problem.fingerprint, before=state, after=state, after_exchange=asked.exchange
+            )
+        )
         return reply
 
-    def _round(self, asked: Message, message: bytes) -> bytes:
+    def _round(self, asked: Message) -> bytes:
         """The rounds that are asked for, and f_i at the points."""
-        kept = self._load(asked.run)
-        assert kept is not None
-        begin = kept.body["begin"]
-        job, problem = _job(begin["job"]), self._problem_of(asked._replace(body=begin), kept.body["fingerprint"])
-        if asked.body["points"]:
+        kept = self.state.load(asked.run)
+        if kept is None or kept.begin is None:
+            file = self.state.file(asked.run).name
+            raise Refused(f"it has no state of the run {asked.run}: the file {file} is not there; {LOST}")
+        begin, body = kept.begin, asked.body
+        job, problem = _job(begin["job"]), self._problem_of(asked._replace(body=begin), kept.problem)
+        if body["points"]:
             self._check_objective(job)
-        values = work.values(asked.body["points"], problem)
-        done = self._done(asked, kept, job, problem) if asked.body["rounds"] else []
+        questions = {"points": body["points"]} if body["points"] else {}
+        questions |= {"work": {"after": body["after"], "rounds": body["rounds"]}} if body["rounds"] else {}
+        state = kept.asked(asked, questions, {})
+        if body["rounds"] and not (kept.exchange == asked.exchange and "work" in kept.answered):
+            state = self._worked(asked, state, job, problem)
+        if state != kept:
+            self.state.save(state)
+        values, done = work.values(body["points"], problem), state.done if body["rounds"] else []
         if job.secure:
             return self._masked(asked, begin, job, done, values)
         compact = job.algorithm.traits.packed is not None
         return encode(asked._replace(kind="done", body={"rounds": done, "values": values}), compact)
 
-    def _done(self, asked: Message, kept: Message, job: Job, problem: Problem) -> list[dict[str, Any]]:
-        """What comes of the rounds. Whoever asks again for the same work, among whatever nodes, gets the same."""
-        wanted = asked._replace(body={name: asked.body[name] for name in ("after", "rounds")})
-        digest = hashlib.sha256(encode(wanted)).hexdigest()
-        if kept.exchange == asked.exchange and kept.body["digest"] == digest:
-            return list(kept.body["done"])
-        begin, (before, before_exchange) = kept.body["begin"], work.state_after(kept, asked)
+    def _worked(self, asked: Message, state: RunState, job: Job, problem: Problem) -> RunState:
+        """The state after these rounds."""
+        begin, before = state.begin, state.client_after(asked.body["after"])
+        assert begin is not None
         local = self._local(begin, problem, before)
-        released = kept.body["released"] + len(asked.body["rounds"])
+        released = state.released + len(asked.body["rounds"])
         if job.privacy is not None and released > job.rounds:
             raise Refused(f"it has answered {job.rounds} rounds of the run {asked.run}, for which its ε was told")
         client, done = work.work(job, begin, before, local, asked.body["rounds"])
-        body = {
-            **kept.body,
-            "digest": digest,
-            "done": done,
-            "before": before,
-            "before_exchange": before_exchange,
-            "after": work.snapshot(client, local),
-            "released": released,
-        }
-        self._save(asked._replace(kind="state", body=body))
-        return done
+        return state._replace(
+            done=done,
+            before=before,
+            before_exchange=asked.body["after"],
+            after=work.snapshot(client, local),
+            after_exchange=asked.exchange,
+            released=released,
+        )
 
     def _masked(self, asked: Message, begin: dict[str, Any], job: Job, done: Any, values: Any) -> bytes:
         """The reply of which the server can read nothing but sums. What it cannot check is checked here."""
@@ -212,7 +226,7 @@ class Node:
 
     def _check_uploads(self, begin: dict[str, Any], job: Job, done: Any, rounds: Any) -> None:
         d, n = len(begin["start"]), begin["n"]
-        shapes = replies.upload_shapes(job.algorithm, d, n, job.certificate is not None, job.max_norm)
+        shapes = replies.upload_shapes(job.algorithm, d, n, job.sends_cuts, job.max_norm)
         try:
             for one, wanted in zip(done, rounds, strict=True):
                 replies.upload(one, wanted, shapes)
@@ -251,11 +265,17 @@ class Node:
         """Refuse what tells more than the configuration allows; of a run with privacy that begins a note is kept."""
         if self.config.peers is not None and not job.secure:
             raise Refused("it takes part only in secure runs (peers)")
+        if not self.config.report_objective and (why := reveals_objective(job)):
+            raise Refused(f"it does not tell its objective (report_objective = false), and {why}")
         limit = self.config.max_epsilon
         if job.privacy is None:
             if limit is not None:
                 raise Refused("it takes part only in runs with privacy (max_epsilon)")
             return
+        try:
+            check_installed()
+        except ValueError as error:
+            raise Refused(str(error)) from None
         file = self.config.state / LEDGER
         noted = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         this = {"run": begins, "noise": job.privacy.noise, "rounds": job.rounds}
@@ -266,13 +286,13 @@ class Node:
                     f"with this run its ε would be {spent:.3g}, and at most {limit:g} is allowed (max_epsilon)"
                 )
         if begins is not None:
-            with whole_file(file) as stream:
+            with whole_file(file, private=True) as stream:
                 stream.write("".join(json.dumps(one) + "\n" for one in [*noted, this]).encode())
 
     def _local(self, begin: dict[str, Any], problem: Problem, state: dict[str, Any] | None = None) -> RowsLocal:
         job = _job(begin["job"])
         local = problem.local_as(begin["client"], begin["n"], begin["weight"], seed=job.seed, batch=job.batch)
-        if job.certificate is not None:
+        if job.sends_cuts:
             local.certify()
         if state is not None:
             local.slopes, local.subgradients = state["slopes"], state["subgradients"]
@@ -310,29 +330,13 @@ class Node:
             raise Refused(f"its data have changed since the run began; {LOST}")
         return problem
 
-    def _load(self, run: str, missing_is_fine: bool = False) -> Message | None:
-        file = self._file(run)
-        try:
-            data = file.read_bytes()
-            return decode(unseal(data), limit=max(len(data), MEBIBYTE))
-        except FileNotFoundError:
-            if missing_is_fine:
-                return None
-            raise Refused(f"it has no state of the run {run}: the file {file.name} is not there; {LOST}") from None
-        except MessageError as error:
-            raise Refused(f"its state of the run {run} is damaged ({error}); {LOST}") from None
-
-    def _save(self, state: Message) -> None:
-        with whole_file(self._file(state.run)) as stream:
-            stream.write(seal(encode(state)))
-
-    def _file(self, run: str) -> Path:
-        return self.config.state / f"{run}.state"
-
-    def _log(self, error: Exception) -> None:
-        self.config.state.mkdir(parents=True, exist_ok=True)
-        with (self.config.state / LOG).open("a", encoding="utf-8") as log:
-            log.write("".join(traceback.format_exception(error)) + "\n")
+    def _failed(self, error: Exception) -> str:
+        """What may be told of an error that nobody has foreseen; the rest goes to the log."""
+        with suppress(OSError):
+            self.state.make()
+            self.state.append(LOG, "".join(traceback.format_exception(error)) + "\n")
+            return f"it failed ({type(error).__name__}); its file {LOG} says more"
+        return f"it failed ({type(error).__name__}), and its state folder cannot be written"
 
 
 def _job(values: Any) -> Job:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedmls.federation.attempts import Attempts, has_ended
+from fedmls.federation.job import Job
 from fedmls.federation.nvflare_kits import ADMIN, PROJECT, provision, write_job
 from fedmls.federation.processes import GUARD, Processes, Say, exit_on_signals, free_port, silent
 
@@ -27,6 +28,7 @@ RESERVED = (SERVER, CONSOLE, GUARD, HOST)
 NODE_FILE = "FEDMLS_NODE"  # the variable that names a node's configuration file
 POLL_SECONDS = 0.3  # between two looks at a job
 LOOKS = 10  # at a job for one at the nodes
+JOBS_SECONDS = 300.0  # for all nodes to be asked for their jobs, some of which may not answer
 START_SECONDS = 120.0  # for a server and its nodes to find each other
 
 WITH = "the job is lost with "
@@ -69,16 +71,22 @@ class Console:
             raise Lost(answer["error"])
         return answer["answer"]
 
-    def wait_for(self, since: Mapping[str, float], look: Callable[[], object] = lambda: None) -> None:
-        """Until the server answers, and each node that has connected after its time; ``look`` is called meanwhile."""
+    def wait_for(
+        self, since: Mapping[str, float], look: Callable[[], object] = lambda: None, for_ever: bool = False
+    ) -> None:
+        """Until the server answers, and each node that has connected after its time; ``look`` is called meanwhile.
+
+        for_ever: nodes are waited for as long as it takes, as by the job; the server is not.
+        """
         deadline = time.monotonic() + self.patience
         while True:
             look()
             try:
                 last = self.ask("connected")
                 missing = [name for name in since if last.get(name, -math.inf) < since[name]]
-                missing = missing or [name for name in since if name not in self.ask("jobs")]
+                missing = missing or [name for name in since if name not in self.ask("jobs", seconds=JOBS_SECONDS)]
                 trouble = f"{', '.join(sorted(missing))} did not come online"
+                deadline = time.monotonic() + self.patience if for_ever else deadline
             except Lost as lost:
                 missing, trouble = list(since), f"the server did not answer ({lost})"
             if not missing:
@@ -103,10 +111,11 @@ class Console:
         if not folder.is_dir():
             raise ValueError(f"{folder} is no folder with a job")
         write_job(definition, folder, since)
-        attempts = Attempts(folder)
+        attempts, waits = Attempts(folder), False
         while True:
             try:
-                self.wait_for(since, lambda: revive(attempts, say))
+                self.wait_for(since, lambda: revive(attempts, say), for_ever=waits)
+                waits = Job.read(folder).on_missing == "wait"  # it has begun: who is away now is waited for
                 lost = self._follow(self.ask("submit", str(definition)), folder, lambda: revive(attempts, say))
             except Lost as error:
                 dead = revive(attempts, say)
@@ -130,7 +139,7 @@ class Console:
                     return WITH + ", ".join(dead)
                 if status.startswith("FINISHED"):
                     return f"NVFlare ended the job ({status})"
-            jobs = self.ask("jobs")
+            jobs = self.ask("jobs", seconds=JOBS_SECONDS)
             joined |= {name for name in jobs if job in jobs[name]}
             gone = [name for name in jobs if name in joined and job not in jobs[name]]
             if gone:

@@ -5,11 +5,15 @@ One exchange is one call of ``answer`` at every node, over NVFlare's Collab API.
 """
 
 import json
+import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from nvflare.collab import collab
@@ -17,22 +21,51 @@ from nvflare.collab.api.exceptions import RunAborted
 
 from fedmls.federation.messages import Message, encode
 from fedmls.federation.nvflare import NODE_FILE
+from fedmls.federation.shared_timer import SharedTimer
+
+NODE_SECONDS = 2.0  # for a node to tell the console of its jobs
+SERVER_NAME = "server"  # NVFlare's name for it in every job; no site can have it
+logger = logging.getLogger(__name__)
+
+
+def share_timers() -> None:
+    """Let NVFlare remember the streams that it has received with one thread, not with a thread for each.
+
+    It forgets a stream a minute after its end by a timer: as many threads as there were messages in that minute, some
+    thousands at the server of a job with short rounds.
+    """
+    receiver: Any = import_module("nvflare.fuel.f3.streaming.byte_receiver")
+    receiver.threading = SimpleNamespace(**{**vars(threading), "Timer": SharedTimer})
+
+
+share_timers()  # as soon as a job's process imports this
 
 
 class NodeApp:
-    """Hands each message to the :class:`~fedmls.federation.node.Node` of the site's own configuration file."""
+    """Hands each message of the server to the :class:`~fedmls.federation.node.Node` of the site's configuration file.
+
+    NVFlare lets every site of a job call what is published here, and says who calls by the certificate of the
+    connection. Nobody but the server is answered: another site could put the server's questions in its place.
+    """
 
     def __init__(self) -> None:
         self.node: Any = None
 
     @collab.publish  # type: ignore[untyped-decorator]
     def answer(self, message: bytes) -> bytes:
+        if collab.caller != SERVER_NAME:
+            logger.warning("%s asks this node a question, and only the server may; it gets no answer", collab.caller)
+            return _refusal("it answers the server only")
         try:
             self.node = self.node or _node(collab.site_name)
         except (ValueError, OSError) as error:  # told as a refusal: asking again would not help
-            return encode(Message("refused", "unknown", 0, 0, {"why": str(error)}))
+            return _refusal(str(error))
         reply: bytes = self.node.answer(message)
         return reply
+
+
+def _refusal(why: str) -> bytes:
+    return encode(Message("refused", "unknown", 0, 0, {"why": why}))
 
 
 def _node(site: str) -> Any:
@@ -107,12 +140,28 @@ class Session:
         return {client.name: client.last_connect_time or 0.0 for client in self.flare.get_connected_client_list()}
 
     def jobs(self) -> dict[str, list[str]]:
-        """The nodes that answer now, and the jobs that each runs."""
+        """The nodes that answer now, and the jobs that each runs.
+
+        One after the other: the server waits for a node that has stopped as long as we do for the server, and whoever
+        asked for all of them would get no answer of any.
+        """
         found: dict[str, list[str]] = {}
-        for entry in self.flare.get_client_job_status() or ():
-            if entry.get("status") != "no_reply":
-                found.setdefault(entry["client_name"], []).extend([entry["job_id"]] if "job_id" in entry else [])
+        for name in self.connected():  # which raises if it is the server that does not answer
+            for entry in self._job_status(name):
+                if entry.get("status") != "no_reply":
+                    found.setdefault(entry["client_name"], []).extend([entry["job_id"]] if "job_id" in entry else [])
         return found
+
+    def _job_status(self, name: str) -> list[dict[str, Any]]:
+        from nvflare.fuel.flare_api.api_spec import NoConnection
+
+        self.flare.set_timeout(NODE_SECONDS)
+        try:
+            return self.flare.get_client_job_status([name]) or []
+        except NoConnection:
+            return []
+        finally:
+            self.flare.unset_timeout()
 
     def submit(self, folder: str) -> str:
         """Submit a job, in the place of those of its name that have not ended."""

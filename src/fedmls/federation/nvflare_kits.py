@@ -60,6 +60,9 @@ def provision(
     from nvflare.lighter.impl.workspace import WorkspaceBuilder
     from nvflare.lighter.provisioner import Provisioner
 
+    nodes = list(nodes)
+    if "server" in nodes:
+        raise ValueError("'server' is no name for a node: it is NVFlare's for the server, whom nodes answer")
     project = Project(PROJECT, "fedmls over NVFlare")
     project.set_server(server, PROJECT, {"fed_learn_port": port, "admin_port": port})
     for name in nodes:

@@ -43,10 +43,19 @@ class Opening:
     def _with_sums(self, survey: Survey) -> Survey:
         """The survey with the means and scales that secure sums give."""
         counts, sums = self._sums(survey, None)
+        if not ((counts >= 0) & (counts <= sum(survey.rows)) & (np.abs(sums) <= replies.LARGEST)).all():
+            raise ValueError(
+                f"the column sums are rejected, and nobody can tell by which node: they are of {counts.min():g} to "
+                f"{counts.max():g} values, and the nodes have {sum(survey.rows)} rows"
+            )
         means = column_means(survey.columns, counts, sums)
         if not self.job.standardise:
             return survey._replace(means=means)
         squares, varied = self._sums(survey, means)
+        if (squares < 0).any():
+            raise ValueError(
+                "the squares of the columns are rejected, and nobody can tell by which node: some are negative"
+            )
         lost = (varied > 0) & (squares < survey.n * secure.COARSE)
         if lost.any():
             raise ValueError(

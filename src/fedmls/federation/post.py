@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, MessageError, encode
+from fedmls.federation.messages import Message, MessageError, encode, printable
 from fedmls.federation.replies import NodeRefused
 from fedmls.record import Counters
 
@@ -63,8 +63,12 @@ class Post:
                     bad[node] = f"refuses: {error}"
                 except MessageError as error:
                     bad[node] = f"sent what was rejected: {error}"
+                except Exception as error:  # no check should raise it: a fault of ours, but of this reply's making
+                    bad[node] = f"sent what was rejected: a check of it failed ({type(error).__name__})"
             missing = {
-                node: f"does not answer: {failures.get(node, 'no word')}" for node in waiting if node not in replies
+                node: f"does not answer: {printable(failures.get(node, 'no word'))}"
+                for node in waiting
+                if node not in replies
             }
             cost = cost.plus(_cost(sent, waiting, replies))
             self._judge(bad, self.job.on_bad, all_needed)

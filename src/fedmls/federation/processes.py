@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the guard imports this file, and nothing that takes long
 MARK = "FEDMLS_PROCESS"  # the deployment's folder and the participant's name: what a participant starts inherits it
 GUARD = "guard"  # the participant that outlives us, to clean up
 PRIVATE = "private"  # keys, and the engine's own files
+LOCK = "lock"  # held by the owner of a deployment as long as it lives
 
 # The pipe closes with us, however we end.
 GUARD_PROGRAM = """\
@@ -50,7 +51,7 @@ class Processes:
         self.logs.mkdir(parents=True, exist_ok=True)
         self.started: dict[str, subprocess.Popen[bytes]] = {}
         self.keys: Path | None = None
-        self.lock = (folder / "lock").open("w")
+        self.lock = (folder / LOCK).open("w")
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -98,7 +99,8 @@ class Processes:
         how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
         lines = log.read_text(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
-        return f"{name} {how}; its last word was: {last[:200]} (in {log})"
+        last = "".join(letter for letter in last[:200] if letter.isprintable())
+        return f"{name} {how}; its last word was: {last} (in {log})"
 
     def bury(self, names: Iterable[str], attempts: "Attempts", say: Say) -> list[str]:
         """Those that do not run any more, to be started again."""
@@ -143,13 +145,45 @@ class Processes:
 
 def marked(mark: str, whole: bool = False) -> list[int]:
     """The processes whose mark begins with this, or is this; not the one that asks."""
-    wanted, found = f"{MARK}={mark}".encode(), []
+    return [process for process, own in _marks() if own == mark or (own.startswith(mark) and not whole)]
+
+
+def _marks() -> Iterator[tuple[int, str]]:
+    """All processes that have a mark, but for the one that asks."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone, or somebody else's
             for part in (entry / "environ").read_bytes().split(b"\0"):
-                if part == wanted or (part.startswith(wanted) and not whole):
-                    found.append(int(entry.name))
-    return [process for process in found if process != os.getpid()]
+                if part.startswith(f"{MARK}=".encode()) and entry.name != str(os.getpid()):
+                    yield int(entry.name), os.fsdecode(part[len(MARK) + 1 :])
+
+
+def left_behind() -> dict[Path, list[int]]:
+    """Processes of deployments whose owner and guard were killed, by the deployment's folder: nobody holds its lock."""
+    found: dict[Path, list[int]] = {}
+    for process, mark in _marks():
+        found.setdefault(Path(mark.rpartition("|")[0]), []).append(process)
+    return {folder: sorted(processes) for folder, processes in found.items() if _is_free(folder / LOCK)}
+
+
+def _is_free(lock: Path) -> bool:
+    """Whether the lock is there and nobody has it."""
+    try:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # also if somebody has it
+        return False
+    return True
+
+
+def end_left_behind(results: Path) -> list[str]:
+    """End what trials in this results folder have left behind, with their keys; a line on each."""
+    said = []
+    for folder, processes in left_behind().items():
+        if folder.parent.parent == results.resolve():
+            Processes(folder).close()
+            shutil.rmtree(folder / PRIVATE, ignore_errors=True)
+            said.append(f"ended {len(processes)} processes that an earlier trial had left behind in {folder.parent}")
+    return said
 
 
 def free_port() -> int:

@@ -1,7 +1,7 @@
 """Checks of every reply before it is used: size, header, fields, shapes, finite numbers, norms.
 
 A reply that fails one is a :class:`fedmls.federation.messages.MessageError`; a node that says itself why it does not
-answer is a :class:`NodeRefused`. Nothing of either is used.
+answer is a :class:`NodeRefused`. Nothing of either is used, and nothing else is raised, whatever the reply is.
 """
 
 import math
@@ -11,11 +11,12 @@ import numpy as np
 
 from fedmls.engine import message_types
 from fedmls.federation.job import Job
-from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, fields
+from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, fields, printable
 from fedmls.problem import Problem
 from fedmls.types import Algorithm, Array
 
-SETUP_LIMIT = 64 * MEBIBYTE
+SURVEY_LIMIT = 64 * MEBIBYTE  # columns and their sums, of which nobody knows yet how many there are
+LARGEST = 1e140  # of a column sum: squares of such numbers can still be added up
 OVERHEAD = 4096  # bytes of names and numbers around the vectors of one round
 
 
@@ -24,29 +25,47 @@ class NodeRefused(ValueError):
 
 
 class Shapes(NamedTuple):
-    """What one round's upload looks like: the shape of each field, how long it may be, and which are sent on demand."""
+    """What a round's upload looks like: the shape of each field, how long it may be, and which are sent on demand."""
 
-    up: dict[str, tuple[int, ...]]
-    longest: dict[str, float]
-    on_demand: tuple[str, ...]
+    algorithm: Algorithm
     dimension: int
+    n: int
+    first: dict[str, tuple[int, ...]]  # of round 1
     cut: bool
     max_norm: float
 
-    def limit(self, rounds: int, points: int, width: int = 8) -> int:
-        """No good reply has more bytes. width: of a number."""
-        numbers = sum(math.prod(shape) for shape in self.up.values()) + self.dimension * self.cut
-        return OVERHEAD + rounds * (width * numbers + OVERHEAD) + 128 * points
+    @property
+    def packed(self) -> bool:
+        """Whether arrays may be written shorter than they are."""
+        return self.algorithm.traits.packed is not None
 
-    def sent(self, asked: bool) -> list[str]:
+    def up(self, wanted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        """The shape of each field in the round that is asked for."""
+        if not self.algorithm.traits.varying:
+            return self.first
+        down_type, _ = message_types(self.algorithm)
+        return _shapes(self.algorithm, wanted["k"], down_type(**wanted["down"]), self.dimension, self.n)
+
+    def longest(self, name: str) -> float:
+        """How long a field may be. Numbers may be squared lengths, and slopes of a loss products with its rows."""
+        traits = self.algorithm.traits
+        return self.max_norm**2 if name in traits.numbers or traits.proves else self.max_norm
+
+    def limit(self, rounds: list[dict[str, Any]], points: int, width: int = 8) -> int:
+        """No good reply has more bytes. width: of a number."""
+        sizes = [sum(math.prod(shape) for shape in self.up(each).values()) for each in rounds]
+        return OVERHEAD + sum(width * (size + self.dimension * self.cut) + OVERHEAD for size in sizes) + 128 * points
+
+    def sent(self, wanted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         """The fields of an upload; some only when the model is asked for."""
-        return [name for name in self.up if asked or name not in self.on_demand]
+        on_demand = () if wanted["asked"] else self.algorithm.traits.on_demand
+        return {name: shape for name, shape in self.up(wanted).items() if name not in on_demand}
 
     def parts(self, rounds: list[dict[str, Any]]) -> list[tuple[str, tuple[int, ...]]]:
         """All that a client uploads in these rounds, in order: the fields, and with a certificate its cut."""
         found: list[tuple[str, tuple[int, ...]]] = []
         for each in rounds:
-            found += [(name, self.up[name]) for name in self.sent(each["asked"])]
+            found += list(self.sent(each).items())
             found += [("cut.p", (self.dimension,)), ("cut.a", ())] if each["asked"] and self.cut else []
         return found
 
@@ -75,27 +94,34 @@ class Masked(NamedTuple):
 
 
 def upload_shapes(algorithm: Algorithm, dimension: int, n: int, cut: bool, max_norm: float) -> Shapes:
-    """The shapes, found by a round of a client that has one row of ones."""
-    ones = Problem(np.ones((1, dimension)), np.ones(1), loss="absolute", intercept=False, l2=1.0)
-    server, client = algorithm.init(np.zeros(dimension), n)
+    """The shapes of an algorithm's uploads."""
+    server, _ = algorithm.init(np.zeros(dimension), n)
     _, down = algorithm.broadcast(1, server, np.random.default_rng(0))
+    return Shapes(algorithm, dimension, n, _shapes(algorithm, 1, down, dimension, n), cut, max_norm)
+
+
+def _shapes(algorithm: Algorithm, k: int, down: Any, dimension: int, n: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of an upload, found by a round of a client that has one row of ones."""
+    ones = Problem(np.ones((1, dimension)), np.ones(1), loss="absolute", intercept=False, l2=1.0)
+    _, client = algorithm.init(np.zeros(dimension), n)
     local = ones.local_as(0, n, 1 / n)
-    local.begin(1)
-    _, up = algorithm.client_round(1, client, down, local)
+    local.begin(k)
+    with np.errstate(all="ignore"):
+        _, up = algorithm.client_round(k, client, down, local)
     assert isinstance(up, message_types(algorithm)[1])
-    shapes, traits = {name: np.shape(value) for name, value in up._asdict().items()}, algorithm.traits
-    # fields of numbers may hold squared lengths
-    longest = {name: max_norm**2 if name in traits.numbers else max_norm for name in shapes}
-    return Shapes(shapes, longest, traits.on_demand, dimension, cut, max_norm)
+    return {name: np.shape(value) for name, value in up._asdict().items()}
 
 
-def opened(data: bytes, asked: Message, kind: str, limit: int) -> dict[str, Any]:
-    """The body of the reply of this kind to what was asked."""
-    reply = decode(data, limit)
+def opened(data: bytes, asked: Message, kind: str, limit: int, packed: bool = False) -> dict[str, Any]:
+    """The body of the reply of this kind to what was asked.
+
+    packed: its arrays may take ``limit`` bytes; otherwise no more than the reply itself, which holds them as they are.
+    """
+    reply = decode(data, limit, limit if packed else len(data))
     if reply.kind == "refused":
         why = reply.body["why"]
         raise NodeRefused(
-            why[:1000] if isinstance(why, str) and why.isprintable() else "it refuses and does not say why"
+            printable(why) if isinstance(why, str) and why.isprintable() else "it refuses and does not say why"
         )
     if reply.run != asked.run:
         raise MessageError(f"a reply for the run {reply.run}, not {asked.run}")
@@ -111,9 +137,10 @@ def opened(data: bytes, asked: Message, kind: str, limit: int) -> dict[str, Any]
 
 def surveyed(data: bytes, asked: Message, job: Job) -> dict[str, Any]:
     """What a node tells before round 1, of which only what the job needs."""
-    body = opened(data, asked, "surveyed", SETUP_LIMIT)
+    body = opened(data, asked, "surveyed", SURVEY_LIMIT)
     rows, columns, classes = body["rows"], body["columns"], body["classes"]
-    _count("rows", rows, least=1)
+    if _count("rows", rows, least=1) > job.max_rows:
+        raise MessageError(f"rows is {rows}; at most {job.max_rows} are allowed (max_rows)")
     _texts("columns", columns)
     if not columns or len(set(columns)) != len(columns):
         raise MessageError("its columns are none, or two have one name")
@@ -132,15 +159,18 @@ def surveyed(data: bytes, asked: Message, job: Job) -> dict[str, Any]:
         counts = _array("counts", body["counts"], shape, dtype="int64")
         if not ((counts >= 0) & (counts <= rows)).all():
             raise MessageError(f"counts holds numbers outside of 0..{rows}")
-        _array("sums", body["sums"], shape)
-    if job.standardise and (_array("squares", body["squares"], shape) < 0).any():
-        raise MessageError("squares holds negative numbers")
+        _no_larger("sums", _array("sums", body["sums"], shape), columns, LARGEST)
+    if job.standardise:
+        squares = _array("squares", body["squares"], shape)
+        if (squares < 0).any():
+            raise MessageError("squares holds negative numbers")
+        _no_larger("squares", squares, columns, LARGEST**2)
     return body
 
 
 def begun(data: bytes, asked: Message) -> float:
     """G_i, which may be infinite."""
-    G = opened(data, asked, "begun", SETUP_LIMIT)["lipschitz"]
+    G = opened(data, asked, "begun", OVERHEAD)["lipschitz"]
     if type(G) is not float or not G >= 0:
         raise MessageError(f"lipschitz is {G!r:.60}, which is no number of at least 0")
     return G
@@ -149,13 +179,13 @@ def begun(data: bytes, asked: Message) -> float:
 def done(data: bytes, asked: Message, shapes: Shapes) -> Done:
     """What a client sends for the rounds and points it was asked for, and nothing else."""
     wanted, points = asked.body["rounds"], asked.body["points"]
-    body = opened(data, asked, "done", shapes.limit(len(wanted), len(points)))
+    body = opened(data, asked, "done", shapes.limit(wanted, len(points)), shapes.packed)
     uploads = [upload(one, each, shapes) for one, each in _each("rounds", body["rounds"], wanted)]
     values = {}
     for found, point in _each("values", body["values"], points):
         fields("a value", found, {"k", "candidate", "value"})
-        if (found["k"], found["candidate"]) != (point["k"], point["candidate"]):
-            raise MessageError(f"a value for round {found['k']!r:.20}, not {point['k']}")
+        _same("a value for round", found["k"], point["k"])
+        _same("a value for candidate", found["candidate"], point["candidate"])
         values[point["k"], point["candidate"]] = _number("value", found["value"])
     return Done(uploads, values)
 
@@ -163,12 +193,11 @@ def done(data: bytes, asked: Message, shapes: Shapes) -> Done:
 def masked(data: bytes, asked: Message, shapes: Shapes) -> Masked:
     """The same, if sums are secure."""
     wanted, points = asked.body["rounds"], asked.body["points"]
-    body = opened(data, asked, "masked", shapes.limit(len(wanted), len(points), width=16))
+    body = opened(data, asked, "masked", shapes.limit(wanted, len(points), width=16))
     steps, subgradients = [], []
     for found, each in _each("rounds", body["rounds"], wanted):
         fields("a round", found, {"k", "steps", "subgradients"})
-        if found["k"] != each["k"]:
-            raise MessageError(f"an upload for round {found['k']!r:.20}, not {each['k']}")
+        _same("an upload for round", found["k"], each["k"])
         steps.append(_count("steps", found["steps"]))
         subgradients.append(_count("subgradients", found["subgradients"]))
     size = sum(math.prod(shape) for _, shape in shapes.parts(wanted))
@@ -178,7 +207,10 @@ def masked(data: bytes, asked: Message, shapes: Shapes) -> Masked:
 
 def masked_sums(data: bytes, asked: Message, size: int) -> Any:
     """Column sums, if they are secure."""
-    return _words("uploads", opened(data, asked, "masked", SETUP_LIMIT)["uploads"], size)
+    body = opened(data, asked, "masked", OVERHEAD + 16 * (size + 1))
+    _each("rounds", body["rounds"], [])
+    _words("values", body["values"], None)
+    return _words("uploads", body["uploads"], size)
 
 
 def _words(name: str, value: Any, size: int | None) -> Any:
@@ -199,12 +231,11 @@ def _each(name: str, found: Any, wanted: list[Any]) -> Any:
 def upload(found: Any, wanted: dict[str, Any], shapes: Shapes) -> Upload:
     """One round of a reply."""
     fields("a round", found, {"k", "up", "cut", "steps", "subgradients"})
-    k, asked = wanted["k"], wanted["asked"]
-    if found["k"] != k:
-        raise MessageError(f"an upload for round {found['k']!r:.20}, not {k}")
-    names = shapes.sent(asked)
-    fields("an upload", found["up"], names)
-    up = {name: vector(name, found["up"][name], shapes.up[name], shapes.longest[name]) for name in names}
+    asked = wanted["asked"]
+    _same("an upload for round", found["k"], wanted["k"])
+    sent = shapes.sent(wanted)
+    fields("an upload", found["up"], list(sent))
+    up = {name: vector(name, found["up"][name], shape, shapes.longest(name)) for name, shape in sent.items()}
     cut = None
     if asked and shapes.cut:
         fields("a cut", found["cut"], {"a", "p"})
@@ -233,6 +264,20 @@ def _array(name: str, value: Any, shape: tuple[int, ...], dtype: str = "float64"
     if not np.isfinite(value).all():
         raise MessageError(f"{name} holds values that are not finite")
     return value
+
+
+def _no_larger(name: str, values: Array, columns: list[str], largest: float) -> None:
+    """Column sums that could be added up to infinity would be found out by honest nodes, and the sender by nobody."""
+    if not (np.abs(values) <= largest).all():
+        column = columns[int(np.argmax(np.abs(values)))]
+        raise MessageError(
+            f"{name} is {np.abs(values).max():.3g} in column {column!r:.60}; at most {largest:g} is allowed"
+        )
+
+
+def _same(what: str, found: Any, wanted: int) -> None:
+    if type(found) is not int or found != wanted:
+        raise MessageError(f"{what} {found!r:.20}, not {wanted}")
 
 
 def _number(name: str, value: Any) -> float:

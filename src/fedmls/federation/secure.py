@@ -18,12 +18,15 @@ have one mask.
 import base64
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmls.checkpoint import sync_folder, whole_file
 from fedmls.engine import participants
 from fedmls.federation.messages import Message, MessageError, encode
 from fedmls.types import Array
@@ -69,10 +72,7 @@ def private_key(file: Path) -> "X25519PrivateKey":
     except ImportError:
         raise ValueError(MISSING) from None
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pem = X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(pem)
+        _keep(file, X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     try:
         key = load_pem_private_key(file.read_bytes(), password=None)
     except (ValueError, TypeError):  # of another form, or with a password
@@ -80,6 +80,20 @@ def private_key(file: Path) -> "X25519PrivateKey":
     if not isinstance(key, X25519PrivateKey):
         raise ValueError(f"the key file {file.name} holds no X25519 key in PEM without a password")
     return key
+
+
+def _keep(file: Path, pem: bytes) -> None:
+    """The key in its file, whole and on the disk, before anybody is told its public part; one that is there stays."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = file.with_name(f"{file.name}.{secrets.token_hex(4)}.part")
+    try:
+        with whole_file(own, private=True) as stream:
+            stream.write(pem)
+        with suppress(FileExistsError):  # two that begin at once take the one that came first
+            os.link(own, file)
+    finally:
+        own.unlink(missing_ok=True)
+    sync_folder(file.parent)
 
 
 def public_key(key: "X25519PrivateKey") -> bytes:
@@ -104,6 +118,40 @@ def check_keys(keys: Any, client: int, key: "X25519PrivateKey", peers: Sequence[
 
 def as_text(public: bytes) -> str:
     return base64.b64encode(public).decode()
+
+
+def from_text(text: str) -> bytes:
+    """The public key that :func:`as_text` has written; a ValueError if it is none."""
+    try:
+        public = base64.b64decode(text, validate=True)
+    except ValueError:
+        public = b""
+    if len(public) != 32 or as_text(public) != text:
+        raise ValueError(f"{text!r:.60} is no public key of a node; fedmls key prints one")
+    return public
+
+
+def fingerprint(public: bytes) -> str:
+    """A public key in short, to be compared by word of mouth: 128 bits of its SHA-256."""
+    digest = hashlib.sha256(public).hexdigest()[:32]
+    return " ".join(digest[i : i + 4] for i in range(0, 32, 4))
+
+
+def check_peers(own: bytes, peers: Sequence[str] | None, told: Sequence[str] = ()) -> list[str]:
+    """What is wrong with the peers of a node of this key, in sentences; ``told``: their keys, as they were told it."""
+    if peers is None:
+        return ["it has no peers: without them secure sums guard it against an honest server only"]
+    mine = as_text(own)
+    others = [key for key in dict.fromkeys(peers) if key != mine]
+    wrong = [f"{key} is there twice" for key in dict.fromkeys(peers) if peers.count(key) > 1]
+    if len(others) < LEAST - 1:
+        wrong.append(f"of {LEAST} nodes, which a secure sum takes at least, it knows {len(others) + 1}")
+    for key in told:
+        from_text(key)
+    if told:
+        wrong += [f"{key} is none of its peers" for key in told if key not in (*others, mine)]
+        wrong += [f"its peer {key} is none of the keys that were given" for key in others if key not in told]
+    return wrong
 
 
 def question(asked: Message, *parts: Any) -> bytes:

@@ -55,6 +55,13 @@ class At:
     rows: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
     proved: bool = False
+    skipped: int = 0  # numbers of exchanges that are not used again, for nodes may have seen them with other rounds
+    released: int = 0  # rounds that a client may have answered
+
+    @property
+    def number(self) -> int:
+        """Of the last exchange, as nodes know it."""
+        return self.spent.exchanges + self.skipped
 
     def plain(self) -> dict[str, Any]:
         names = list(self.rows[0]) if self.rows else []

@@ -45,7 +45,7 @@ class Survey(NamedTuple):
 
 def natural(name: str) -> list[Any]:
     """For sorting: site-2 before site-10."""
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
 def agree(job: Job, replies: dict[str, dict[str, Any]]) -> Survey:

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedmls.checkpoint import whole_file
 from fedmls.checks import is_sparse, one_of, setting, unknown, whole
 from fedmls.federation import replies
-from fedmls.federation.data import NodeConfig, label_texts, prepared, read_rows
+from fedmls.federation.data import NodeConfig, Refused, label_texts, prepared, read_rows
 from fedmls.federation.folder import CHECKPOINT, EVENTS, SETUP
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError, encode
@@ -54,7 +55,7 @@ NODES = 3  # this and the next two: unless told otherwise
 PARAMETERS: dict[str, dict[str, Any]] = {"fedmls": {"lam0": "auto", "paired": True}, "fedmlse": {"lam0": "auto"}}
 JOB = {
     "name": "trial",
-    "algorithm": {"name": "fedmlsd", "parameters": {}},
+    "algorithm": {"name": "fedmlsb", "parameters": {}},
     "rounds": 10,
     "batch": 0.1,
     "timeout": 120.0,
@@ -139,7 +140,7 @@ def check_engine(name: str) -> None:
 
 
 def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Job:
-    """The job of the file, or the default one, but for what is said otherwise.
+    """The job of the file, or the default one, but for what is said otherwise. Without a file, FedMLS-B proves its gap.
 
     settings: parameters of the algorithm, "name=value", values as in TOML.
     """
@@ -150,7 +151,10 @@ def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], 
     parameters = before["parameters"] if name == before["name"] else PARAMETERS.get(name, {})
     changed = dict(setting(text, "--set lam0=10") for text in settings)
     values["algorithm"] = {"name": name, "parameters": parameters | changed}
-    return Job.from_dict(values)
+    job = Job.from_dict(values)
+    if file is None and job.algorithm.traits.proves and job.certificate is None:
+        return replace(job, certificate=True)  # it costs nothing
+    return job
 
 
 def begin(out: Path | None, engine: str, job: Job, source: Source, command: str = "") -> Trial:
@@ -185,7 +189,8 @@ def reopen(out: Path | None, engine: str | None, changes: Mapping[str, Any]) -> 
 def _write(trial: Trial, parts: str) -> None:
     trial.job.write(trial.folder)
     about = {"engine": trial.engine, "parts": parts, "command": trial.command}
-    (trial.folder / TRIAL).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    with whole_file(trial.folder / TRIAL) as stream:
+        stream.write((json.dumps(about, indent=2) + "\n").encode())
 
 
 def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> Trial:
@@ -215,6 +220,8 @@ def ended(folder: Path, job: Job) -> str:
     setup: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"status": ""}
     if setup["status"] == "finished" and setup["job"]["rounds"] < job.rounds:
         return ""
+    if setup["status"] == "proved" and not (job.until is not None and setup["job"]["until"] <= job.until):
+        return ""  # a smaller gap is not proved yet
     return setup["status"] if setup["status"] in ("finished", "proved") else ""
 
 
@@ -309,13 +316,13 @@ def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
 def survey_of(job: Job, nodes: Mapping[str, Path]) -> Survey:
     """What the server will learn before round 1, asked of the nodes here, where nothing is to be hidden."""
     job = replace(job, secure=False)
-    told = {key: value for key, value in job.to_dict().items() if key not in ("nodes", "weights")}
-    asked, found = Message("survey", "trial", 1, 0, {"job": told}), {}
+    asked, found = Message("survey", "trial", 1, 0, {"job": job.to_dict()}), {}
     for name, file in nodes.items():
         try:
             node = Node(replace(NodeConfig.read(file), peers=None))
-            found[name] = replies.surveyed(node.answer(encode(asked)), asked, job)
-        except (replies.NodeRefused, MessageError) as error:
+            told = encode(asked._replace(kind="surveyed", body=node.surveyed(job)))
+            found[name] = replies.surveyed(told, asked, job)
+        except (Refused, MessageError) as error:
             raise ValueError(f"node {name} refuses: {error}") from None
     return agree(job, found)
 

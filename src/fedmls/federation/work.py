@@ -7,13 +7,11 @@ import numpy as np
 from fedmls.engine import message_types
 from fedmls.federation.data import Refused
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, fields
+from fedmls.federation.messages import fields
 from fedmls.federation.privacy import noisy
 from fedmls.local import RowsLocal
 from fedmls.problem import Problem
 from fedmls.types import Array
-
-LOST = "a new run from the last model is the way to go on"
 
 
 def values(points: Any, problem: Problem) -> list[dict[str, Any]]:
@@ -42,19 +40,6 @@ def snapshot(client: Any, local: RowsLocal) -> dict[str, Any]:
     }
 
 
-def state_after(kept: Message, asked: Message) -> tuple[dict[str, Any], int]:
-    """The state after the exchange that the server knows of, and that exchange."""
-    after = asked.body["after"]
-    if kept.exchange == after:
-        return kept.body["after"], after
-    if kept.body["before_exchange"] == after:  # the reply to the last message never arrived
-        return kept.body["before"], after
-    raise Refused(
-        f"its state of the run {kept.run} is that after exchange {kept.exchange}, and the server knows of exchange "
-        f"{after}: the file was replaced by another; {LOST}"
-    )
-
-
 def work(
     job: Job, begin: dict[str, Any], before: dict[str, Any], local: RowsLocal, rounds: Any
 ) -> tuple[Any, list[dict[str, Any]]]:
@@ -78,7 +63,7 @@ def work(
         if job.privacy is not None:
             sent = noisy(job.privacy, algorithm.name, sent, down)
         cut = None
-        if wanted["asked"] and job.certificate is not None:
+        if wanted["asked"] and job.sends_cuts:
             a, p = local.problem.cut(local.cut_slopes)
             cut = {"a": a, "p": p}
         done.append({"k": k, "up": sent, "cut": cut, "steps": int(local.steps[0]), "subgradients": local.subgradients})

@@ -1,0 +1,163 @@
+"""What a node keeps of each run, in its state folder, and which questions it therefore answers.
+
+One file for each run, written whole or not at all, readable by its owner alone. It holds what the run may not change
+once the node has been told (the job, the keys of all nodes, its own number, the columns, its data), the last exchange
+it was asked in and what it was asked there, and the client's state before and after the last rounds it worked on.
+
+The exchanges of a run only grow: an earlier one is never answered again, and the last one only if it is the same that
+is asked. So no question has two answers, and what a lying server gets for asking again is what it has already.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.checkpoint import whole_file
+from fedmls.checks import is_sparse
+from fedmls.federation.data import Refused, Rows
+from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
+
+LOST = "a new run from the last model is the way to go on"
+STATE, CLEARED = ".state", ".cleared"  # how the names of files end: of a run, and of one that was cleared
+
+
+class RunState(NamedTuple):
+    """A run at a node.
+
+    exchange: the last one that it was asked in.  answered: what it was asked there, by name, as digests.
+    terms: what the run may not change, by name, as digests.  data: a fingerprint of the rows in its file.
+    begin: what it was told when the run began; None before.  problem: a fingerprint of the rows as they were prepared.
+    before, after: the client's state before and after the last rounds, and of which exchange each is.  done: what came
+    of these rounds.  released: how many rounds it has answered.
+    """
+
+    run: str
+    exchange: int
+    data: str
+    answered: dict[str, str]
+    terms: dict[str, str]
+    begin: dict[str, Any] | None
+    problem: str
+    before: dict[str, Any] | None
+    before_exchange: int
+    after: dict[str, Any] | None
+    after_exchange: int
+    done: list[dict[str, Any]]
+    released: int
+
+    @classmethod
+    def new(cls, run: str, data: str) -> "RunState":
+        return cls(run, 0, data, {}, {}, None, "", None, 0, None, 0, [], 0)
+
+    def asked(self, message: Message, questions: Mapping[str, Any], terms: Mapping[str, Any]) -> "RunState":
+        """The state in which these questions of the message, under these terms, may be answered; else Refused."""
+        digests = {name: digest(value) for name, value in terms.items()}
+        for name, found in digests.items():
+            if self.terms.get(name, found) != found:
+                raise Refused(
+                    f"the run {self.run} has begun here already, otherwise than it is told now"
+                    if name == "begin"
+                    else f"it was told another {name} in the run {self.run} before"
+                )
+        if message.exchange < self.exchange:
+            raise Refused(
+                f"it is asked in exchange {message.exchange} of the run {self.run}, and has been asked in exchange "
+                f"{self.exchange} already: a message that comes too late is not answered"
+            )
+        before = self.answered if message.exchange == self.exchange else {}
+        now = {name: digest(value) for name, value in questions.items()}
+        for name, found in now.items():
+            if before.get(name, found) != found:
+                raise Refused(
+                    f"in exchange {message.exchange} of the run {self.run} it was asked for other {name} before"
+                )
+        return self._replace(exchange=message.exchange, answered=before | now, terms=self.terms | digests)
+
+    def client_after(self, exchange: Any) -> dict[str, Any]:
+        """The client's state after the exchange that the server knows of."""
+        if type(exchange) is int and exchange < self.exchange:
+            for known, state in ((self.after_exchange, self.after), (self.before_exchange, self.before)):
+                if known == exchange and state is not None:  # the one before: the last reply never arrived
+                    return state
+        raise Refused(
+            f"its state of the run {self.run} is that after exchange {self.after_exchange}, and the server knows of "
+            f"exchange {exchange!r:.20}: the file was replaced by another; {LOST}"
+        )
+
+
+def digest(value: Any) -> str:
+    """Of plain values and arrays, alike wherever it is computed."""
+    return hashlib.sha256(encode(Message("digest", "digest", 0, 0, {"value": value}))).hexdigest()
+
+
+def fingerprint(rows: Rows) -> str:
+    """A hash of a file's rows, labels and columns."""
+    found = hashlib.sha256(repr((rows.columns, rows.X.shape)).encode())
+    for array in (rows.X.data, rows.X.indices, rows.X.indptr) if is_sparse(rows.X) else (rows.X,):
+        found.update(np.ascontiguousarray(array).tobytes())
+    labels = np.asarray(rows.y)
+    found.update(repr(labels.tolist()).encode() if labels.dtype.kind == "O" else labels.tobytes())
+    return found.hexdigest()
+
+
+class StateFolder:
+    """The files of a node's runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make(self) -> None:
+        """The folder, for its owner alone."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.path.stat().st_mode & 0o077:
+            with suppress(PermissionError):  # somebody else's, who lets us write there
+                self.path.chmod(0o700)
+
+    def file(self, run: str) -> Path:
+        return self.path / f"{run}{STATE}"
+
+    def load(self, run: str) -> RunState | None:
+        """The run's state; None if nothing is known of it; Refused if it is damaged or was cleared."""
+        if (self.path / f"{run}{CLEARED}").exists():
+            raise Refused(f"the run {run} was cleared here; {LOST}")
+        try:
+            data = self.file(run).read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            kept = decode(unseal(data), limit=max(len(data), MEBIBYTE), own=True)
+        except MessageError as error:
+            raise Refused(f"its state of the run {run} is damaged ({error}); {LOST}") from None
+        return RunState(run, kept.exchange, **kept.body)
+
+    def save(self, state: RunState) -> None:
+        body = {name: value for name, value in state._asdict().items() if name not in ("run", "exchange")}
+        with whole_file(self.file(state.run), private=True) as stream:
+            stream.write(seal(encode(Message("state", state.run, state.exchange, 0, body))))
+
+    def runs(self) -> list[str]:
+        """The names of the runs that are kept, the oldest first."""
+        files = sorted(self.path.glob(f"*{STATE}"), key=lambda file: file.stat().st_mtime_ns)
+        return [file.name.removesuffix(STATE) for file in files]
+
+    def clear(self, run: str) -> None:
+        """Delete what is kept of a run. Its name stays: nothing in it is answered again."""
+        if run not in self.runs():
+            raise ValueError(f"no run {run!r} is kept in {self.path}; there are {', '.join(self.runs()) or 'none'}")
+        with whole_file(self.path / f"{run}{CLEARED}", private=True):
+            pass
+        self.file(run).unlink()
+
+    def append(self, name: str, text: str) -> None:
+        """Add to a file, which its owner alone can read."""
+        with open(self.path / name, "a", encoding="utf-8", opener=_private) as stream:
+            stream.write(text)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
