@@ -220,3 +220,17 @@ def test_bad_input(changes, message, tmp_path):
         sweep_function(**kwargs)
     assert str(error.value).startswith(message)
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_errors_are_kept_if_asked_for(jobs, tmp_path):
+    """A run that raises has no history, and is not stored; the others are as ever."""
+    broken = fedmls.ADMM(rho=1.0)
+    problem = svm(l1=0.1)  # of which ADMM cannot make exact steps
+    with pytest.raises(ValueError):
+        fedmls.sweep([GRID[0], broken], problem, rounds=10, batch=0.4, jobs=jobs)
+    runs = fedmls.sweep([GRID[0], broken], problem, rounds=10, batch=0.4, jobs=jobs, errors="keep", store=tmp_path)
+    assert [len(run.history) for run in runs] == [10, 0]
+    assert runs[0].error == ""
+    assert runs[1].error.startswith("ValueError: ")
+    assert len(list(tmp_path.iterdir())) == 1

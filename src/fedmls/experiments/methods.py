@@ -1,7 +1,8 @@
 """The methods that are compared, and where each one's parameters are looked for on a given problem.
 
 All grids have the same number of points, spaced evenly on a logarithmic scale around the problem's own scale. Where a
-second parameter matters much, the points are shared between some of its values. To add a method: one line in METHODS.
+second parameter matters much, the points are shared between some of its values. Methods with local steps get some of
+their points with as much local work in a round as FedMLS-D makes. To add a method: one line in METHODS.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from fedmls.algorithms import (
     FedComLoc,
     FedDyn,
     FedMLS,
+    FedMLSB,
     FedMLSD,
     FedMLSE,
     FedProx,
@@ -33,16 +35,23 @@ from fedmls.problem import Problem
 from fedmls.schedules import Power
 from fedmls.types import Algorithm
 
+PASSES = 25  # over a client's rows, in a round with much local work
+
 
 class Scale(NamedTuple):
-    """A problem's own units: its clients; D0/Ḡ, which step sizes and λ/n are counted in; and the largest |x*_j|."""
+    """A problem's own units: its clients; D0/Ḡ, which step sizes and λ/n are counted in; the largest |x*_j|.
+
+    many: local steps that make ``PASSES`` passes over a client's rows.  smooth: whether its loss is.
+    """
 
     n: int
     step: float
     reach: float
+    many: int = 250
+    smooth: bool = False
 
 
-def scale(problem: Problem) -> Scale:
+def scale(problem: Problem, batch: float = 0.1) -> Scale:
     """Measured with the known optimum. Runs start at 0, so D0 = ‖x*‖. Ḡ is the rms length of the clients' subgradients
     at 0 and at random points as far from x* as 0 is: bounds such as ``problem.lipschitz`` can be far too large.
     """
@@ -51,7 +60,10 @@ def scale(problem: Problem) -> Scale:
     rng = np.random.default_rng(0)
     points = [0 * x] + [x + distance * rng.normal(size=len(x)) / len(x) ** 0.5 for _ in range(8)]
     squares = [(problem.client_subgradients(np.tile(point, (problem.n, 1))) ** 2).sum(axis=1) for point in points]
-    return Scale(problem.n, distance / float(np.mean(squares @ problem.weights)) ** 0.5, float(abs(x).max()))
+    length = float(np.mean(squares @ problem.weights)) ** 0.5
+    return Scale(
+        problem.n, distance / length, float(abs(x).max()), round(PASSES / batch), not problem.loss.is_polyhedral
+    )
 
 
 Grid = Callable[[Scale, int], list[list[Algorithm]]]  # for so many points; each inner list has its window's ends
@@ -93,7 +105,8 @@ class Method(NamedTuple):
     tuned: what its grid varies, c being the number that goes through the window.
     ours: "grid" or "auto" for a method of this package, by how its λ0 is chosen; empty for the others. NAME-auto is
     NAME with nothing to tune.
-    more: what it needs beyond averages of vectors and mini-batches; such methods read all rows and are listed apart.
+    more: what its server needs beyond averages; such methods are listed apart.
+    reads: what it reads of a client's rows where it takes no mini-batches; such methods run once, without seeds.
     rounds, dimension, clients: no run is longer, none is made in more coordinates or with more clients: its rounds get
     ever more expensive.  needs_l2: it runs only on problems with an l2 term.
     """
@@ -103,6 +116,7 @@ class Method(NamedTuple):
     grid: Grid
     ours: str = ""
     more: str = ""
+    reads: str = ""
     rounds: int | None = None
     dimension: int | None = None
     clients: int | None = None
@@ -118,6 +132,7 @@ class Method(NamedTuple):
 
 # Of the two models the better one almost always, and no exchange is needed to find out.
 LAST: dict[str, Any] = {"output": "last"}
+LONG = f"{PASSES}/batch"  # local steps, in words
 ROOT = Power(10, 0.5)  # T_k = ⌈10√k⌉, where T_k = k has hardly begun
 
 
@@ -129,28 +144,54 @@ def _eta0(make: Callable[..., Algorithm], low: float, high: float, **options: An
     return along(lambda s, c: make(eta0=neat(c * s.step), **options), low, high)
 
 
-def _fedprox(low: float, high: float, T: float, rho: float) -> Grid:
-    return along(lambda s, c: FedProx(eta0=neat(c * s.step), rho=neat(rho * s.step), T=T), low, high)
+def _much_work(make: Callable[..., Algorithm], low: float, high: float, **options: Any) -> Grid:
+    """η_k = c D0/(Ḡ√k), with many local steps."""
+    return along(lambda s, c: make(eta0=neat(c * s.step), T=s.many, **options), low, high)
 
 
-def _tamuna(low: float, high: float, share: float, exponent: float, p: float | None = None) -> Grid:
-    return along(lambda s, c: Tamuna(eta=Power(neat(c * s.step), exponent), p=p, s=max(2, int(share * s.n))), low, high)
+def _fedprox(low: float, high: float, T: float | None, rho: float) -> Grid:
+    """T: None for many local steps."""
+    return along(lambda s, c: FedProx(eta0=neat(c * s.step), rho=neat(rho * s.step), T=T or s.many), low, high)
 
 
-def _feddyn(low: float, high: float, T: Power | None) -> Grid:
-    return along(lambda s, c: FedDyn(alpha=neat(1 / (c * s.step)), T=T), low, high)
+def _steady(s: Scale, c: float) -> Power:
+    """c D0/Ḡ: over √t, but constant for smooth losses, as in the papers of Scaffnew and TAMUNA."""
+    return Power(neat(c * s.step), 0.0 if s.smooth else -0.5)
 
 
-def _fedsplit(low: float, high: float, T: Power | None) -> Grid:
-    return along(lambda s, c: FedSplit(s=neat(c * s.step), T=T), low, high)
+def _tamuna(low: float, high: float, exponent: float) -> Grid:
+    return along(lambda s, c: Tamuna(eta=Power(neat(c * s.step), exponent), s=max(2, int(0.9 * s.n))), low, high)
+
+
+Steps = Callable[[Scale], "float | Power | None"]  # T of a problem; None is T_k = k
+
+
+def growing(s: Scale) -> None:
+    """T_k = k."""
+
+
+def rooted(s: Scale) -> Power:
+    return ROOT
+
+
+def many(s: Scale) -> float:
+    return s.many
+
+
+def _feddyn(low: float, high: float, T: Steps) -> Grid:
+    return along(lambda s, c: FedDyn(alpha=neat(1 / (c * s.step)), T=T(s)), low, high)
+
+
+def _fedsplit(low: float, high: float, T: Steps) -> Grid:
+    return along(lambda s, c: FedSplit(s=neat(c * s.step), T=T(s)), low, high)
 
 
 def _cocoa(passes: int) -> Grid:
     return along(lambda s, c: CoCoA(sigma=neat(c), passes=passes), 0.1, 1.2)
 
 
-def _dcs(low: float, high: float, T: Power | None) -> Grid:
-    return along(lambda s, c: DCS(eta=neat(1 / (c * s.step)), T=T, **LAST), low, high)
+def _dcs(low: float, high: float, T: Steps) -> Grid:
+    return along(lambda s, c: DCS(eta=neat(1 / (c * s.step)), T=T(s), **LAST), low, high)
 
 
 def _bundle(times: float) -> Grid:
@@ -158,6 +199,7 @@ def _bundle(times: float) -> Grid:
 
 
 METHODS: dict[str, Method] = {
+    "fedmlsb": Method("FedMLS-B", "nothing", alone(lambda s: FedMLSB()), ours="auto"),
     "fedmlsd-auto": Method("FedMLS-D, auto", "nothing", alone(lambda s: FedMLSD()), ours="auto"),
     "fedmlse-auto": Method("FedMLS-E, auto", "nothing", alone(lambda s: FedMLSE(lam0="auto", **LAST)), ours="auto"),
     "fedmls-paired-auto": Method(
@@ -184,30 +226,39 @@ METHODS: dict[str, Method] = {
     ),
     "fedavg": Method(
         "FedAvg",
-        "η_k = c D0/(Ḡ√k); T = 10 or 30",
-        shared(_eta0(FedAvg, 0.01, 3, T=10), _eta0(FedAvg, 0.005, 2, T=30)),
+        f"η_k = c D0/(Ḡ√k); T = 10, 30 or {LONG}",
+        shared(_eta0(FedAvg, 0.01, 3, T=10), _eta0(FedAvg, 0.005, 2, T=30), _much_work(FedAvg, 0.001, 1)),
     ),
     "fedprox": Method(
         "FedProx",
-        "η_k = c D0/(Ḡ√k); ρ = D0/Ḡ with T = 30, or ρ = 10 or 100 D0/Ḡ with T = 10",
-        shared(_fedprox(0.005, 2, 30, 1), _fedprox(0.02, 6, 10, 10), _fedprox(0.01, 3, 10, 100)),
+        f"η_k = c D0/(Ḡ√k); ρ = D0/Ḡ with T = 30 or {LONG}, or ρ = 10 or 100 D0/Ḡ with T = 10",
+        shared(
+            _fedprox(0.005, 2, 30, 1),
+            _fedprox(0.02, 6, 10, 10),
+            _fedprox(0.01, 3, 10, 100),
+            _fedprox(0.002, 1, None, 1),
+        ),
     ),
     "scaffold": Method(
         "Scaffold",
-        "c D0/(Ḡ√n) over the round or over all local steps so far, with T_k = k, or over k^¾ with T_k = 10√k",
+        "c D0/(Ḡ√n) over the round or over all local steps so far, with T_k = k, or over k^¾ with T_k = 10√k or "
+        f"T = {LONG}",
         shared(
             _eta0(Scaffold, 0.05, 5),
             along(lambda s, c: Scaffold(eta=Power(neat(c * s.step / s.n**0.5), -0.75), T=ROOT), 0.01, 3),
             _eta0(Scaffold, 0.5, 500, decay="step"),
+            along(lambda s, c: Scaffold(eta=Power(neat(c * s.step / s.n**0.5), -0.75), T=s.many), 0.003, 1),
         ),
     ),
     "scaffnew": Method(
         "Scaffnew",
-        "c D0/(Ḡ√t) with p_t = 1/√t or 0.1, or c D0/(Ḡ t^¾) with p_t = 1/√t",
+        f"c D0/(Ḡ√t) with p_t = 1/√t, 0.1 (a constant step for smooth losses) or one in {LONG} steps, or c D0/(Ḡ t^¾) "
+        "with p_t = 1/√t",
         shared(
             _eta0(Scaffnew, 0.03, 10),
             along(lambda s, c: Scaffnew(eta=Power(neat(c * s.step), -0.75)), 0.1, 60),
-            _eta0(Scaffnew, 0.03, 3, p=0.1),
+            along(lambda s, c: Scaffnew(eta=_steady(s, c), p=0.1), 0.03, 3),
+            along(lambda s, c: Scaffnew(eta0=neat(c * s.step), p=1 / s.many), 0.01, 3),
         ),
     ),
     "gradskip": Method(
@@ -218,7 +269,11 @@ METHODS: dict[str, Method] = {
     "tamuna": Method(
         "TAMUNA",
         "as Scaffnew; s = 0.9 n with p_t = 1/√t, s = n/2 with p = 0.1",
-        shared(_tamuna(0.02, 20, 0.9, -0.5), _tamuna(0.1, 60, 0.9, -0.75), _tamuna(0.03, 3, 0.5, -0.5, 0.1)),
+        shared(
+            _tamuna(0.02, 20, -0.5),
+            _tamuna(0.1, 60, -0.75),
+            along(lambda s, c: Tamuna(eta=_steady(s, c), p=0.1, s=max(2, int(0.5 * s.n))), 0.03, 3),
+        ),
     ),
     "locodl": Method(
         "LoCoDL",
@@ -231,10 +286,14 @@ METHODS: dict[str, Method] = {
         shared(_eta0(FedComLoc, 0.03, 10, level=0.5), _eta0(FedComLoc, 0.03, 10, method="quantise", level=12)),
     ),
     "feddyn": Method(
-        "FedDyn", "1/α = c D0/Ḡ; T_k = k or 10√k", shared(_feddyn(0.005, 5, None), _feddyn(0.02, 5, ROOT))
+        "FedDyn",
+        f"1/α = c D0/Ḡ; T_k = k, 10√k or {LONG}",
+        shared(_feddyn(0.005, 5, growing), _feddyn(0.02, 5, rooted), _feddyn(0.02, 5, many)),
     ),
     "fedsplit": Method(
-        "FedSplit", "s = c D0/Ḡ; T_k = k or 10√k", shared(_fedsplit(0.005, 5, None), _fedsplit(0.02, 5, ROOT))
+        "FedSplit",
+        f"s = c D0/Ḡ; T_k = k, 10√k or {LONG}",
+        shared(_fedsplit(0.005, 5, growing), _fedsplit(0.02, 5, rooted), _fedsplit(0.02, 5, many)),
     ),
     "cocoa": Method(
         "CoCoA+",
@@ -242,17 +301,26 @@ METHODS: dict[str, Method] = {
         shared(_cocoa(1), _cocoa(5), _cocoa(20)),
         needs_l2=True,
     ),
-    "dcs": Method("DCS", "1/η = c D0/Ḡ; T_k = k or 10√k", shared(_dcs(0.02, 5, None), _dcs(0.02, 5, ROOT))),
-    "subgradient": Method("Subgradient", "η_k = c D0/(Ḡ√k)", _eta0(Subgradient, 0.2, 10), more="all rows"),
+    "dcs": Method(
+        "DCS",
+        f"1/η = c D0/Ḡ; T_k = k, 10√k or {LONG}",
+        shared(_dcs(0.02, 5, growing), _dcs(0.02, 5, rooted), _dcs(0.02, 5, many)),
+    ),
+    "subgradient": Method("Subgradient", "η_k = c D0/(Ḡ√k)", _eta0(Subgradient, 0.2, 10), reads="all"),
     "admm": Method(
-        "ADMM", "1/ρ = c D0/Ḡ", along(lambda s, c: ADMM(rho=neat(1 / (c * s.step))), 0.1, 60), more="exact prox steps"
+        "ADMM",
+        "1/ρ = c D0/Ḡ",
+        along(lambda s, c: ADMM(rho=neat(1 / (c * s.step))), 0.1, 60),
+        reads="all, again and again: exact proximal steps",
     ),
     "bundle": Method(
         "Bundle",
         "level c; radius 1.5 or 5 times the farthest coordinate of the solution",
         shared(_bundle(1.5), _bundle(5)),
-        more="every client's upload, all rows",
-        rounds=50,
+        more="every client's upload",
+        reads="all",
+        rounds=30,
         dimension=70,
+        clients=100,
     ),
 }

@@ -42,7 +42,7 @@ def draw(costs: pd.DataFrame, cost: str, stem: Path) -> list[Path]:
     tau = np.geomspace(1, MOST, 400)
     order = sorted(costs.columns, key=lambda name: (-share_within(found[name], 2.0), -share_within(found[name], MOST)))
     with mpl.rc_context(RC):
-        figure, ax = plt.subplots(figsize=(6.8, 3.9))
+        figure, ax = plt.subplots(figsize=(6.8, max(3.9, 0.2 * len(order) + 0.5)))  # the legend must fit
         for name in order:
             _curve(ax, name, list(costs.columns).index(name), len(order), order.index(name), tau, found[name])
         ax.set_xscale("log", base=2)
