@@ -3,6 +3,8 @@
 # make bench       measure the speed             make lock   new versions into requirements.lock (needs uv)
 # make docs        the documentation site, into build/docs (runs the examples, needs no network)
 # make test-federation   real federations on this machine, over NVFlare and Flower: minutes
+# make drill       the same, with kills, stops, full disks, cut connections: half an hour; a table
+#                  (ENGINE=nvflare or flower, SEED=2, ONLY='a part of a name', OUT=table.md)
 
 PYTHON ?= python3
 VENV   := .venv
@@ -10,7 +12,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: reproduce test test-federation setup lint bench docs lock clean
+.PHONY: reproduce test test-federation drill setup lint bench docs lock clean
 
 reproduce: $(READY)
 	$(BIN)/fedmls reproduce
@@ -20,6 +22,10 @@ test: $(READY)
 
 test-federation: $(READY)
 	$(BIN)/pytest -m deployed
+
+drill: $(READY)
+	$(BIN)/python benchmarks/drill.py --seed $(or $(SEED),1) $(if $(ENGINE),--engine $(ENGINE)) \
+	  $(if $(ONLY),--only "$(ONLY)") $(if $(OUT),--out "$(OUT)")
 
 setup: $(READY)
 
