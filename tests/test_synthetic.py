@@ -103,7 +103,10 @@ SPANS = {  # all but the bundle method, whose server solves a linear program, an
 }
 
 
-@pytest.mark.parametrize("name", [name for name in fedmls.ALGORITHMS if name not in ("bundle", "cocoa")])
+NOT_BOUND = ("bundle", "cocoa", "fedmlsb")  # these leave the span of what was sent
+
+
+@pytest.mark.parametrize("name", [name for name in fedmls.ALGORITHMS if name not in NOT_BOUND])
 def test_on_the_chain_a_round_moves_one_coordinate(name):
     """After k rounds x_j = 0 for j > k, for every method and any local work; and each gets on at all."""
     problem = chain(16, 4)
@@ -154,7 +157,7 @@ def test_the_suite_has_certified_optima_worth_measuring(name):
     problem = suite.make(name)
     best = problem.optimum
     assert best.value - best.lower_bound <= 1e-8 * best.value
-    assert problem.value(np.zeros(problem.dimension)) > 1.4 * best.value
+    assert problem.value(np.zeros(problem.dimension)) > 1.02 * best.value  # the coarsest target is 1.01
 
 
 def test_the_suite_is_as_wide_as_it_says():
