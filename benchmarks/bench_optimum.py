@@ -13,9 +13,9 @@ import numpy as np
 from scipy import sparse
 
 import fedmls
-from fedmls import multipliers
-from fedmls.certificate import lower_bound
+from fedmls.bounds.certificate import lower_bound
 from fedmls.losses import LOSSES
+from fedmls.optima import multipliers
 
 FORMAT = "{:20} {:>8} {:>7} {:>7} {:>8} {:>8} {:>7} {:>6} {:>6} {:>7} {:>9} {:>6}"
 HEADER = ("loss", "rows", "columns", "l2", "seconds", "CPU", "memory", "stages", "steps", "CG", "gap", "proved")

@@ -6,9 +6,9 @@ import pytest
 import fedmls
 from fedmls.algorithms import describe, from_dict, to_dict
 from fedmls.compression import compress, kept_entries, variance
-from fedmls.simulate import Simulation
-from tests.problems import lad, svm
-from tests.test_algorithms import run_client_by_client
+from fedmls.simulation.run import Simulation
+from tests.algorithms.test_algorithms import run_client_by_client
+from tests.support.problems import lad, svm
 
 INNER = [fedmls.FedMLS(lam0=0.5), fedmls.FedMLSE(lam0=0.5), fedmls.FedAvg(), fedmls.Scaffold(), fedmls.Scaffnew()]
 METHODS = [("top_k", 0.4), ("random_k", 0.4), ("quantise", 6)]

@@ -9,7 +9,7 @@ from scipy import sparse
 
 import fedmls
 from fedmls.losses import LOSSES, pinball
-from tests.problems import lad, svm
+from tests.support.problems import lad, svm
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 3))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedmls
 from fedmls.theory import gap_bound
-from tests.problems import lad, svm
+from tests.support.problems import lad, svm
 
 MEAN = {"reduction": "mean"}
 PROBLEMS = [

@@ -32,14 +32,14 @@ from fedmls.algorithms import (
     Tamuna,
     make,
 )
+from fedmls.algorithms._mopes import mopes
 from fedmls.compression import Compressed
 from fedmls.losses import LOSSES, epsilon_insensitive, huber, pinball
-from fedmls.mopes import mopes
-from fedmls.optimum import optimum
+from fedmls.optima.solve import optimum
 from fedmls.problem import OracleProblem, Problem
 from fedmls.schedules import Power
-from fedmls.simulate import Interrupted, simulate
-from fedmls.sweep import sweep, table
+from fedmls.simulation.run import Interrupted, simulate
+from fedmls.simulation.sweeps import sweep, table
 from fedmls.theory import Plan, plan
 from fedmls.types import Run
 

@@ -99,14 +99,14 @@ def _losses(incomplete: str) -> list[str]:
 
 
 def _problems(incomplete: str) -> list[str]:
-    from fedmls.experiments.suite import SUITE
+    from fedmls.benchmark.suite import SUITE
 
     return _one_of(*SUITE)(incomplete)
 
 
 def _methods(incomplete: str) -> list[str]:
     """Of several, with commas between, the last one."""
-    from fedmls.experiments.methods import METHODS
+    from fedmls.benchmark.methods import METHODS
 
     before, comma, last = incomplete.rpartition(",")
     return [before + comma + name for name in _one_of(*METHODS)(last)]
@@ -246,11 +246,11 @@ def compare(
     PROBLEMS are names that --list shows; the first unless given.
     Finished runs are kept in the results folder: after Ctrl-C, start again to go on.
     """
+    from fedmls.benchmark import compare as comparing
+    from fedmls.benchmark import tables
+    from fedmls.benchmark.methods import METHODS
+    from fedmls.benchmark.suite import SUITE, entries
     from fedmls.checks import one_of
-    from fedmls.experiments import compare as comparing
-    from fedmls.experiments import tables
-    from fedmls.experiments.methods import METHODS
-    from fedmls.experiments.suite import SUITE, entries
 
     if list_:
         _say("Problems:", *(f"  {name:26}{entry.about}" for name, entry in SUITE.items()))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from packaging.requirements import Requirement  # comes with matplotlib
 
-from fedmls import descent
+from fedmls.local import descent
 from fedmls.problem import Problem
 from fedmls.progress import waiting
 

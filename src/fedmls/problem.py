@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedmls import descent
 from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, truth, whole
-from fedmls.local import OracleLocal, RowsLocal
+from fedmls.local import descent
+from fedmls.local.client import OracleLocal, RowsLocal
 from fedmls.losses import Loss, get_loss
 from fedmls.types import Array, Optimum
 
@@ -188,7 +188,7 @@ class Problem:
     @cached_property
     def optimum(self) -> Optimum:
         """The certified optimum, solved once; see :func:`fedmls.optimum`."""
-        from fedmls.optimum import optimum
+        from fedmls.optima.solve import optimum
 
         return optimum(self)
 

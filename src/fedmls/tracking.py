@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedmls.simulate import Callback, about_run
+from fedmls.simulation.run import Callback, about_run
 from fedmls.types import Run
 
 FLUSH_SECONDS = 2.0
@@ -173,7 +173,7 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 
 def _stored(results: Path) -> Iterator[Run]:
-    from fedmls.store import RunStore
+    from fedmls.simulation.store import RunStore
 
     files = sorted((results / "runs").glob("*.parquet"))
     if not files:

@@ -1,7 +1,7 @@
 """The words the package is written in. Read this file first.
 
 An :class:`Algorithm` is written once, as its paper prints it, and two engines run it: the simulation
-(:mod:`fedmls.simulate`) and a federation between machines. It keeps nothing of its own: states and
+(:mod:`fedmls.simulation.run`) and a federation between machines. It keeps nothing of its own: states and
 messages are NamedTuples that are passed in and returned anew.
 
 One round k (rounds count from 1)::
@@ -100,8 +100,8 @@ class Local(Protocol):
         """
 
     def curvature(self, x: Array, full: bool) -> Array:
-        """The curvature of the loss at x, kinks blurred (:mod:`fedmls.curvature`): the upper triangle of a matrix, row
-        by row, or its diagonal. Zeros where there are no rows.
+        """The curvature of the loss at x, kinks blurred (:mod:`fedmls.local.curvature`): the upper triangle of a
+        matrix, row by row, or its diagonal. Zeros where there are no rows.
         """
 
     def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
@@ -137,7 +137,7 @@ class Traits(NamedTuple):
 
     aggregate: "mean": the server sees only Σ w_i up_i, fit for secure aggregation; "stack": every client's upload.
     on_demand: fields of Up that are sent only when the model is asked for.
-    certifies: its local averages make a certificate (see :mod:`fedmls.certificate`).
+    certifies: its local averages make a certificate (see :mod:`fedmls.bounds.certificate`).
     numbers: fields of Up and Down that hold a few numbers, or none, and no vectors: they are never compressed.
     packed: bytes of one uploaded vector of d numbers, given d and how many clients upload one, in their mean, where it
     is not 8 d (see :mod:`fedmls.compression`).  packed_down: the same of one that is sent down.

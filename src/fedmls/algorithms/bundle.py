@@ -85,7 +85,11 @@ class Bundle:
         return client, Up(local.weight * f, local.weight * local.subgradient(down.x))
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
-        from fedmls.master import Model, next_point, with_cuts  # with SciPy's sparse arrays, which take a while to load
+        from fedmls.bounds.bundle_master import (  # with SciPy's sparse arrays, which take a while to load
+            Model,
+            next_point,
+            with_cuts,
+        )
 
         f = float(up.f.sum())
         best, f_best = (server.x, f) if f < server.f_best else (server.best, server.f_best)

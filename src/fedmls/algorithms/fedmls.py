@@ -1,7 +1,7 @@
 """FedMLS: Palenzuela, Dadras, Yurtsever, Löfstedt, "Provable Reduction in Communication Rounds for
 Non-Smooth Convex Federated Learning" (IEEE MLSP 2025), Algorithm 1.
 
-It is MOPES (:mod:`fedmls.mopes`) on the product space, where the costly projection is the averaging of
+It is MOPES (:mod:`fedmls.algorithms._mopes`) on the product space, where the costly projection is the averaging of
 the clients' models, i.e. communication. An ε-optimal model takes O(1/ε) rounds and O(1/ε²) local steps,
 whatever the clients' data look like.
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from fedmls.algorithms._auto_lambda import at_start, check_lam0, distance_over, due, guess, length, no_numbers
 from fedmls.checks import hyperparameters, one_of, positive, truth
 from fedmls.schedules import (
     Power,
@@ -27,14 +28,13 @@ from fedmls.schedules import (
     prox_steps,
     schedule,
 )
-from fedmls.tuning import at_start, check_lam0, distance_over, due, guess, length, no_numbers
 from fedmls.types import Array, Local, Traits
 
 if TYPE_CHECKING:
     from fedmls.theory import Plan
 
 
-AUTO = 50.0, 4.0  # see fedmls.tuning
+AUTO = 50.0, 4.0  # see fedmls.algorithms._auto_lambda
 
 
 class Server(NamedTuple):
@@ -62,7 +62,7 @@ class Down(NamedTuple):
 
 class Up(NamedTuple):
     y: Array
-    numbers: Array  # with "auto", see fedmls.tuning
+    numbers: Array  # with "auto", see fedmls.algorithms._auto_lambda
 
 
 OUTPUTS = ("average", "last", "best")
@@ -103,7 +103,7 @@ def chosen_mu(
 class FedMLS:
     """λ_k = lam0/k and T_k = ⌈T0 k⌉ (the paper's Remark), or constant ``lam`` and ``T`` (its Corollary).
 
-    lam0="auto" chooses λ_0 as the run goes (:mod:`fedmls.tuning`).
+    lam0="auto" chooses λ_0 as the run goes (:mod:`fedmls.algorithms._auto_lambda`).
     T may have one number for each client: in the norm Σ w_i ‖x_i‖² the theory lets them differ.
 
     radius: keep clients (every step) and server (every round) in the ball ‖x‖ <= radius around 0; start inside it.

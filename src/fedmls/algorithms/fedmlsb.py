@@ -14,9 +14,9 @@ its length the new t; otherwise t is halved. Cuts of several parts (Birge, Louve
 are a closer model than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of
 clients.
 
-The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.curvature`), at a point of an earlier exchange:
-a d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it makes up no more
-than half of what is sent. Kinks blurred, f is smooth, and the first steps are Newton's.
+The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.local.curvature`), at a point of an earlier
+exchange: a d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it makes up
+no more than half of what is sent. Kinks blurred, f is smooth, and the first steps are Newton's.
 
 The first exchange. Every client goes to about its own minimum and sends the quadratic model of its loss there; the
 minimum of their mean is the model after round 1, often within a percent. It is evaluated in round 2, and from then on
@@ -27,8 +27,8 @@ exchanges, with its five μ. Its model is one more point of the next exchange, t
 cut, of all parts together. Only for this do clients keep a state. After ``PATIENCE`` exchanges without a win it is
 given up.
 
-The lower bound is the minimum of the model over all x (:mod:`fedmls.cut_model`). It needs no radius, is finite as
-soon as the cuts span, and f* is never below it.
+The lower bound is the minimum of the model over all x (:mod:`fedmls.bounds.cut_model`). It needs no radius, is finite
+as soon as the cuts span, and f* is never below it.
 
 Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of t, whatever the metric between two
 bounds; the lower bound, in every exchange. Measured: all that is said of few exchanges.
@@ -43,9 +43,9 @@ import numpy as np
 
 from fedmls.algorithms import fedmlsd
 from fedmls.algorithms.fedmlsd import FedMLSD
+from fedmls.bounds.cut_model import ALL, Cuts, Terms, length_for, lower_bound, proximal_point
 from fedmls.checks import hyperparameters, whole
-from fedmls.curvature import packed, unpacked
-from fedmls.cut_model import ALL, Cuts, Terms, length_for, lower_bound, proximal_point
+from fedmls.local.curvature import packed, unpacked
 from fedmls.threads import one_thread
 from fedmls.types import Array, Local, Traits
 
@@ -65,10 +65,10 @@ SAME = 1e-12
 class Server(NamedTuple):
     """When round k begins. Of the points sent last: x, one after the other; the step length of each, relative to t; at
     which of them the curvature was asked for (-1: none). The best point evaluated, the height of each part of f there,
-    and f (infinity before round 1). The model after round 1. The cuts (:class:`fedmls.cut_model.Cuts`). The curvature,
-    the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The numbers sent so
-    far: for the curvature, and for all else. How far the points evaluated are from x0 at most. f at the center around
-    which probes were sent last. Rounds since FedMLS-D won. Then its own server's state.
+    and f (infinity before round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cut_model.Cuts`). The
+    curvature, the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The
+    numbers sent so far: for the curvature, and for all else. How far the points evaluated are from x0 at most. f
+    at the center around which probes were sent last. Rounds since FedMLS-D won. Then its own server's state.
     """
 
     x: Array

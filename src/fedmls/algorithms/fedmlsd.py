@@ -37,10 +37,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from fedmls.algorithms._auto_lambda import check_lam0, distance_over, due, no_numbers, own_guess, squared
 from fedmls.algorithms.fedmls import OUTPUTS, choose, first_mu
 from fedmls.checks import hyperparameters, one_of, positive, whole
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.tuning import check_lam0, distance_over, due, no_numbers, own_guess, squared
 from fedmls.types import Array, Local, Traits
 
 PASSES = 5  # at least so many over a client's rows in every round

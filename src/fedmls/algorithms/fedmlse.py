@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from fedmls.algorithms._auto_lambda import at_start, check_lam0, length, no_numbers
 from fedmls.algorithms.fedmls import OUTPUTS, choose, chosen_mu, first_mu, gamma
 from fedmls.checks import hyperparameters, one_of, positive
 from fedmls.schedules import (
@@ -26,10 +27,9 @@ from fedmls.schedules import (
     prox_steps,
     schedule,
 )
-from fedmls.tuning import at_start, check_lam0, length, no_numbers
 from fedmls.types import Array, Local, Traits
 
-AUTO = 20.0, 1.5  # see fedmls.tuning
+AUTO = 20.0, 1.5  # see fedmls.algorithms._auto_lambda
 
 
 class Server(NamedTuple):
@@ -58,7 +58,7 @@ class Down(NamedTuple):
 class Up(NamedTuple):
     y: Array
     x: Array  # only when the model is asked for
-    numbers: Array  # with "auto", see fedmls.tuning
+    numbers: Array  # with "auto", see fedmls.algorithms._auto_lambda
 
 
 @hyperparameters

@@ -21,9 +21,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from fedmls.algorithms._auto_lambda import no_numbers
 from fedmls.checks import hyperparameters, positive, whole
 from fedmls.schedules import Power, check_schedule, first_success, schedule
-from fedmls.tuning import no_numbers
 from fedmls.types import Array, Local, Traits
 
 

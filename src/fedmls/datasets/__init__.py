@@ -1,8 +1,8 @@
 """Data: from files (:func:`read`), by name (:data:`DATASETS`, :func:`load`), made up (:mod:`.synthetic`)."""
 
 from fedmls.datasets.named import DATASETS, load
-from fedmls.datasets.prepare import Data, impute_means, read
 from fedmls.datasets.synthetic import chain, lad, svm
+from fedmls.datasets.tables import Data, impute_means, read
 from fedmls.types import Array
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from fedmls.checks import unknown
 from fedmls.datasets.files import Table, frame_table, read_table
-from fedmls.datasets.prepare import Data, prepared
 from fedmls.datasets.synthetic import chain, lad, svm
+from fedmls.datasets.tables import Data, prepared
 from fedmls.problem import Problem
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedmls import partition
-from fedmls.certificate import lower_bound
+from fedmls.bounds.certificate import lower_bound
 from fedmls.checks import at_least, positive, real, truth, whole
 from fedmls.problem import Problem
 from fedmls.types import Array, Optimum

@@ -9,14 +9,14 @@ import numpy as np
 
 from fedmls.algorithms import FedMLSD
 from fedmls.algorithms.fedmlsb import MANY
+from fedmls.bounds.mixtures import FREE, Proof
 from fedmls.estimators.frame import make_frame
-from fedmls.estimators.proof import FREE, Proof
 from fedmls.estimators.rows import Objective, Rows, make_problem, with_penalty_rows
 from fedmls.estimators.solvers import make_solver, works_on_slopes
 from fedmls.problem import Problem
 from fedmls.progress import Bar
-from fedmls.record import Counters
-from fedmls.simulate import Simulation
+from fedmls.simulation.recorder import Counters
+from fedmls.simulation.run import Simulation
 from fedmls.types import Array
 
 COLUMNS = [*Counters._fields, "objective", "lower_bound", "certified_gap", "seconds"]

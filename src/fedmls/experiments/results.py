@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedmls.checkpoint import whole_file
+from fedmls.files import whole_file
 from fedmls.problem import Problem
-from fedmls.record import RESERVED
-from fedmls.sweep import table
+from fedmls.simulation.recorder import RESERVED
+from fedmls.simulation.sweeps import table
 from fedmls.types import Run
 
 LABELS = ("method", "variant", "parameter")

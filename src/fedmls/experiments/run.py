@@ -15,12 +15,12 @@ import numpy as np
 from fedmls import partition
 from fedmls.checks import is_sparse, unknown
 from fedmls.datasets import DATASETS, Data, impute_means, load, read
-from fedmls.datasets.prepare import column_means, holes, labels, mapping, missing_values
+from fedmls.datasets.tables import column_means, holes, labels, mapping, missing_values
 from fedmls.experiments import figures, results
 from fedmls.experiments.spec import PARTITIONS, Spec
 from fedmls.losses import Loss
 from fedmls.problem import Problem
-from fedmls.sweep import sweep
+from fedmls.simulation.sweeps import sweep
 from fedmls.types import Array
 
 MANY_ROWS = 20_000  # from which on it is worth saying that solving for f* takes a while

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedmls.checks import at_least, check_batch, one_of, positive, real, setting, truth, unknown, whole
 from fedmls.datasets import DATASETS
-from fedmls.datasets.prepare import CATEGORICAL
+from fedmls.datasets.tables import CATEGORICAL
 from fedmls.experiments.grid import OPTIONS, TOP, Curve, check_keys, curves, word
 from fedmls.losses import Loss, get_loss
 from fedmls.problem import Problem

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from fedmls.checkpoint import whole_file
 from fedmls.federation.folder import CHECKPOINT
 from fedmls.federation.post import Stopped
+from fedmls.files import whole_file
 
 OUTCOME = "outcome.json"  # in the job's folder: how the last attempt ended
 MOST = 5  # attempts, one after the other, that come no exchange further

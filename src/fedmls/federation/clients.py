@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.engine import ServerRandom, drawn, message_types, participants, weighted_mean
 from fedmls.federation import replies, secure
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError
@@ -17,7 +16,8 @@ from fedmls.federation.post import Post, Stopped, vectors
 from fedmls.federation.replies import Done, Masked, Shapes
 from fedmls.federation.state import At
 from fedmls.federation.survey import Survey
-from fedmls.record import Counters
+from fedmls.rounds import ServerRandom, drawn, message_types, participants, weighted_mean
+from fedmls.simulation.recorder import Counters
 from fedmls.types import Array
 
 

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmls.certificate import least
-from fedmls.engine import ServerRandom, check_participants, start_point
+from fedmls.bounds.certificate import least
 from fedmls.federation import replies
 from fedmls.federation.clients import Clients, Gathered
 from fedmls.federation.folder import Folder, read_start
@@ -28,7 +27,8 @@ from fedmls.federation.opening import Opening
 from fedmls.federation.post import Post, Stopped, Transport
 from fedmls.federation.state import At, Pending, Result
 from fedmls.federation.survey import Survey, natural
-from fedmls.record import Counters, Recorder
+from fedmls.rounds import ServerRandom, check_participants, start_point
+from fedmls.simulation.recorder import Counters, Recorder
 from fedmls.types import Array, Run
 
 LOCK = "lock"  # in the job's folder: one server at a time

@@ -19,7 +19,7 @@ from fedmls.federation.job import Job
 from fedmls.federation.post import Stopped
 from fedmls.federation.processes import end_left_behind
 from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
-from fedmls.simulate import simulate
+from fedmls.simulation.run import simulate
 
 Say = Callable[[str], None]
 LOOK_SECONDS = 0.1  # between two looks at the events

@@ -24,10 +24,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from fedmls.checkpoint import whole_file
 from fedmls.federation.job import Job
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
 from fedmls.federation.survey import Survey
+from fedmls.files import whole_file
 from fedmls.types import Array, Run
 
 CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP = "checkpoint", "events.jsonl", "history.parquet", "model.npz", "setup.json"
@@ -98,7 +98,7 @@ class Folder:
     def _write_history(self, run: Run) -> None:
         from fedmls.algorithms import describe
         from fedmls.experiments.results import cells, labelled, markdown, summarise
-        from fedmls.sweep import table
+        from fedmls.simulation.sweeps import table
 
         curve = run.algorithm.name, "", describe(run.algorithm)
         with whole_file(self.path / HISTORY) as stream:

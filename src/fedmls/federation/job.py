@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from fedmls.algorithms import from_dict, to_dict
-from fedmls.checkpoint import whole_file
 from fedmls.checks import at_least, check_batch, hyperparameters, one_of, positive, real, truth, unknown, whole
-from fedmls.engine import check_algorithm, participants
 from fedmls.federation.messages import RUN_NAME
 from fedmls.federation.privacy import Privacy, check_private
 from fedmls.federation.secure import check_secure
+from fedmls.files import whole_file
 from fedmls.losses import Loss, get_loss
+from fedmls.rounds import check_algorithm, participants
 from fedmls.types import Algorithm
 
 FILES = ("job.toml", "job.json")

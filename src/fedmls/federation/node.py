@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmls.checkpoint import whole_file
 from fedmls.checks import is_sparse, real
-from fedmls.engine import ServerRandom, drawn
 from fedmls.federation import replies, secure, work
 from fedmls.federation.data import (
     NodeConfig,
@@ -37,8 +35,10 @@ from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, 
 from fedmls.federation.node_state import LOST, RunState, StateFolder, fingerprint
 from fedmls.federation.privacy import check_installed, epsilon
 from fedmls.federation.survey import squares_around
-from fedmls.local import RowsLocal
+from fedmls.files import whole_file
+from fedmls.local.client import RowsLocal
 from fedmls.problem import Problem
+from fedmls.rounds import ServerRandom, drawn
 from fedmls.types import Array
 
 MOST_BYTES = 1024 * MEBIBYTE

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.checkpoint import whole_file
 from fedmls.checks import is_sparse
 from fedmls.federation.data import Refused, Rows
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
+from fedmls.files import whole_file
 
 LOST = "a new run from the last model is the way to go on"
 STATE, CLEARED = ".state", ".cleared"  # how the names of files end: of a run, and of one that was cleared

@@ -25,7 +25,7 @@ from fedmls.federation.processes import GUARD, Processes, Say, exit_on_signals, 
 SERVER, CONSOLE = "server", "console"  # processes of a deployment, besides the nodes
 HOST = "localhost"
 RESERVED = (SERVER, CONSOLE, GUARD, HOST)
-NODE_FILE = "FEDMLS_NODE"  # the variable that names a node's configuration file
+NODE_FILE = "fedmls.NODE"  # the variable that names a node's configuration file
 POLL_SECONDS = 0.3  # between two looks at a job
 LOOKS = 10  # at a job for one at the nodes
 JOBS_SECONDS = 300.0  # for all nodes to be asked for their jobs, some of which may not answer

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the guard imports this file, and nothing that takes long
     from fedmls.federation.attempts import Attempts
 
-MARK = "FEDMLS_PROCESS"  # the deployment's folder and the participant's name: what a participant starts inherits it
+MARK = "fedmls.PROCESS"  # the deployment's folder and the participant's name: what a participant starts inherits it
 GUARD = "guard"  # the participant that outlives us, to clean up
 PRIVATE = "private"  # keys, and the engine's own files
 LOCK = "lock"  # held by the owner of a deployment as long as it lives

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.engine import message_types
 from fedmls.federation.job import Job
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, fields, printable
 from fedmls.problem import Problem
+from fedmls.rounds import message_types
 from fedmls.types import Algorithm, Array
 
 SURVEY_LIMIT = 64 * MEBIBYTE  # columns and their sums, of which nobody knows yet how many there are

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmls.checkpoint import sync_folder, whole_file
-from fedmls.engine import participants
 from fedmls.federation.messages import Message, MessageError, encode
+from fedmls.files import sync_folder, whole_file
+from fedmls.rounds import participants
 from fedmls.types import Array
 
 if TYPE_CHECKING:

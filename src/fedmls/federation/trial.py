@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.checkpoint import whole_file
 from fedmls.checks import is_sparse, one_of, setting, unknown, whole
 from fedmls.federation import replies
 from fedmls.federation.data import NodeConfig, Refused, label_texts, prepared, read_rows
@@ -30,8 +29,9 @@ from fedmls.federation.messages import Message, MessageError, encode
 from fedmls.federation.node import Node
 from fedmls.federation.split import PARTITIONS, split
 from fedmls.federation.survey import Survey, agree, natural
+from fedmls.files import whole_file
 from fedmls.problem import Problem
-from fedmls.simulate import Simulation
+from fedmls.simulation.run import Simulation
 
 
 class Engine(NamedTuple):

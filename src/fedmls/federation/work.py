@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from fedmls.engine import message_types
 from fedmls.federation.data import Refused
 from fedmls.federation.job import Job
 from fedmls.federation.messages import fields
 from fedmls.federation.privacy import noisy
-from fedmls.local import RowsLocal
+from fedmls.local.client import RowsLocal
 from fedmls.problem import Problem
+from fedmls.rounds import message_types
 from fedmls.types import Array
 
 

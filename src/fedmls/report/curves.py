@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedmls.record import RESERVED
 from fedmls.report import words
 from fedmls.report.read import LABELS, Folder, Names, Seeds
+from fedmls.simulation.recorder import RESERVED
 
 
 class Quantity(NamedTuple):

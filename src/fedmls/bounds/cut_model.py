@@ -1,0 +1,374 @@
+"""The server's side of FedMLS-B: a model of f made of cuts, the points it leads to, and the bound it proves.
+
+The loss is a sum of parts h_b, none of which a cut j of part b is above: h_b(x) >= e_j + g_j·x. The model is
+Σ_b max_j (e_j + g_j·x) plus the l2 term, which is known exactly; a cut of all parts together bounds their sum. The
+minimum of the model plus ‖x - c‖²/(2t), in a metric, is a small quadratic program (DAQP: Arnström, Bemporad, Axehill
+2022; Clarabel where that gives up).
+
+A bound on f* from below is the minimum of the model over all x. Its dual has a weight for each cut, those of a part
+summing to 1; with an l2 term it is a quadratic program, without one a linear one (HiGHS). No solver is believed: the
+bound is computed from the weights in a form that holds for all of them (``fedmls.bounds.certificate.least``). In
+coordinates without an l2 term it needs Σ_j α_j g_j = 0, which solvers and rounding miss by a little. The weights are
+corrected for it, and what is left, about 1e-16 of the size of the cuts, is paid for over a ball of FAR times the
+distance between the points that were evaluated.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.bounds.certificate import least
+from fedmls.types import Array
+
+ALL = -1  # in place of a part: a cut of all of them together
+IDLE = 1e-9  # weights below it are zero
+LEAST = 1e-200  # less in all is none
+FAR = 1e4
+TINY = 1e-12  # of the cuts' slopes: more must not be left
+
+
+class Terms(NamedTuple):
+    """What f has besides its loss, in the first ``penalised`` coordinates; no part of the loss is below ``floor``."""
+
+    l2: float
+    l1: float
+    penalised: int
+    floor: float
+    dimension: int
+
+    @property
+    def ridge(self) -> Array:
+        """The l2 term's factor in each coordinate."""
+        return np.where(np.arange(self.dimension) < self.penalised, self.l2, 0.0)
+
+    def quadratic(self, x: Array) -> float:
+        return self.l2 / 2 * float(x[: self.penalised] @ x[: self.penalised])
+
+
+class Cuts(NamedTuple):
+    """Cuts, oldest first. ``part``: of the loss, or ALL.  ``used``: the last round in which a cut had weight."""
+
+    g: Array
+    e: Array
+    part: Any
+    used: Any
+
+    @classmethod
+    def none(cls, d: int) -> "Cuts":
+        return cls(np.empty((0, d)), np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def and_more(self, g: Array, e: Array, part: Any, k: int) -> "Cuts":
+        used = np.full(len(e), k, np.int64)
+        return Cuts(*(np.concatenate(two) for two in zip(self, (g, e, part, used), strict=True)))
+
+    def at(self, x: Array) -> Array:
+        """The height of each at x."""
+        return np.asarray(self.e + self.g @ x)
+
+    def marked(self, weights: Array, k: int) -> "Cuts":
+        """Those with weight were used in round k."""
+        return self._replace(used=np.where(weights > IDLE, k, self.used))
+
+    def pruned(self, most: int, weights: Array, k: int) -> "Cuts":
+        """At most so many: those used last. In place of the others one cut of each part, mixed by the weights."""
+        if len(self.e) <= most:
+            return self
+        kept = np.sort(np.argsort(-self.used, kind="stable")[:most])
+        mixed = [(weights * (self.part == b)) for b in np.unique(self.part)]
+        mixed = [each / each.sum() for each in mixed if each.sum() > IDLE]
+        parts = [self.part[np.argmax(each)] for each in mixed]
+        chosen = Cuts(*(field[kept] for field in self))
+        if not mixed:
+            return chosen
+        mix = np.array(mixed)
+        return chosen.and_more(mix @ self.g, mix @ self.e, np.array(parts, np.int64), k)
+
+
+class Step(NamedTuple):
+    """A point, the weight of each cut there, and how far it is from the center, in the metric."""
+
+    x: Array
+    weights: Array
+    length: float
+
+
+def proximal_point(
+    cuts: Cuts, center: Array, heights: Array, ridge: Array, metric: Array, t: float, length: float = 0.0
+) -> Step | None:
+    """argmin over x of the model plus (x - center)·metric (x - center)/(2t); None if no solver finds it.
+
+    heights: of each part at the center.  metric: a matrix, or the diagonal of one.  length: of the step, about, if it
+    is known.
+    """
+    # The slope of the l2 term at the center goes with part 0.
+    G = cuts.g + ridge * center * (cuts.part == 0)[:, None]
+    G[cuts.part == ALL] += ridge * center
+    if metric.ndim == 1:
+        root = np.sqrt(ridge + metric / t)
+        scaled = G / root
+    else:
+        from scipy.linalg import solve_triangular
+
+        try:
+            root = np.linalg.cholesky(np.diag(ridge) + metric / t)
+        except np.linalg.LinAlgError:
+            return None
+        scaled = solve_triangular(root, G.T, lower=True, check_finite=False).T
+    at_center = np.where(cuts.part == ALL, heights.sum(), heights[np.maximum(cuts.part, 0)])
+    below = np.maximum(at_center - cuts.at(center), 0.0)
+    weights = mixture(scaled, below, cuts.part, len(heights), length)
+    if weights is None:
+        return None
+    y = -(scaled.T @ weights)
+    move = y / root if metric.ndim == 1 else solve_triangular(root, y, lower=True, trans="T", check_finite=False)
+    return Step(center + move, weights, float(np.linalg.norm(y)))
+
+
+def length_for(gap: float) -> float:
+    """How long a step is, about, by which the model falls by the gap; 0 where that says nothing."""
+    return float(np.sqrt(2 * gap)) if 0 < gap < np.inf else 0.0
+
+
+def mixture(G: Array, below: Array, part: Any, parts: int, length: float = 0.0) -> Array | None:
+    """Weights of the cuts at the minimum over y of ‖y‖²/2 + Σ_b max_j (G_j·y - below_j); None if no solver finds it.
+
+    The program is scaled by the length of its solution, as given or as found by a first try: far from it the heights of
+    most cuts are large numbers, among which an absolute tolerance would lose the few that matter.
+    """
+    if not (np.isfinite(G).all() and np.isfinite(below).all()):
+        return None
+    owner = np.where(part[:, None] == ALL, -1.0, 0.0) - (part[:, None] == np.arange(parts))
+    basis = G if len(G) >= G.shape[1] else _root(G)
+    unit = length or float(np.sqrt((G * G).sum(axis=1).max())) or 1.0
+    found = None
+    for _ in range(3):
+        y, weights = _solved(basis / unit, below / unit**2, owner)
+        if weights is None:
+            break
+        found, size = weights, float(np.linalg.norm(y))
+        if 0.03 < size < 30 or size == 0:
+            break
+        unit *= size
+    return None if found is None else normal(found, part, parts)
+
+
+def _root(G: Array) -> Array:
+    """B with B Bᵀ = G Gᵀ and no more columns than rows."""
+    K = G @ G.T
+    jitter = 1e-15 * float(np.trace(K)) or 1.0
+    for power in range(6):
+        try:
+            return np.asarray(np.linalg.cholesky(K + jitter * 100.0**power * np.eye(len(K))))
+        except np.linalg.LinAlgError:
+            continue
+    return G
+
+
+def normal(weights: Array, part: Any, parts: int) -> Array | None:
+    """Weights such that those of each part, with those of all parts together, sum to 1; None if there are none."""
+    w = np.maximum(weights, 0.0)
+    common = float(w[part == ALL].sum())
+    w = np.where(part == ALL, w / max(common, 1.0), w)
+    left = 1.0 - min(common, 1.0)
+    own = np.maximum(part, 0)
+    totals = np.bincount(own, np.where(part == ALL, 0.0, w), parts)
+    if left > 0 and not (totals > LEAST).all():
+        return None
+    shares = np.divide(left, totals, out=np.zeros(parts), where=totals > LEAST)
+    return np.where(part == ALL, w, w * shares[own])
+
+
+def _solved(G: Array, below: Array, owner: Array) -> tuple[Array, Array | None]:
+    """(y, weights) of min ‖y‖²/2 + Σ r with G y + owner r <= below, by DAQP, else by Clarabel."""
+    import daqp
+
+    J, size = G.shape
+    curvature = np.diag(np.concatenate([np.ones(size), np.zeros(owner.shape[1])]))
+    cost = np.concatenate([np.zeros(size), np.ones(owner.shape[1])])
+    A, none, sense = np.ascontiguousarray(np.hstack([G, owner])), np.full(J, -1e30), np.zeros(J, np.int32)
+    for proximal in (-1e-6, 1e-3, 1e-2):  # negative: only where the curvature is zero
+        x, _, flag, about = daqp.solve(
+            curvature,
+            cost,
+            A,
+            below,
+            none,
+            sense,
+            eps_prox=proximal,
+            eta_prox=1e-10,
+            primal_tol=1e-9,
+            iter_limit=3000,
+        )
+        if flag >= 1 and np.isfinite(x).all():
+            return x[:size], np.array(about["lam"])
+    return _solved_by_clarabel(curvature, cost, A, below, size)
+
+
+def _solved_by_clarabel(P: Array, cost: Array, A: Array, below: Array, size: int) -> tuple[Array, Array | None]:
+    import clarabel
+    from scipy import sparse
+
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    cones = [clarabel.NonnegativeConeT(len(below))]
+    found = clarabel.DefaultSolver(sparse.csc_matrix(P), cost, sparse.csc_matrix(A), below, cones, settings).solve()
+    x, z = np.array(found.x), np.array(found.z)
+    solved = found.status in (clarabel.SolverStatus.Solved, clarabel.SolverStatus.AlmostSolved)
+    return x[:size], z if solved and np.isfinite(x).all() and np.isfinite(z).all() else None
+
+
+class Bound(NamedTuple):
+    """What f is nowhere below, and the weights of the cuts that prove it."""
+
+    value: float
+    weights: Array
+
+
+def lower_bound(
+    cuts: Cuts,
+    parts: int,
+    terms: Terms,
+    center: Array,
+    spread: float,
+    gap: float = np.inf,
+    radius: float = np.inf,
+    x0: Array | None = None,
+) -> Bound:
+    """The best bound that the cuts give on f: over all x, or over the ball ‖x - x0‖ <= radius.
+
+    Cuts of the l1 term, which are those of one more part, help to find the weights; the bound takes the term exactly.
+    center: about where the minimum is.  spread: the distance between the points that were evaluated.  gap: about how
+    far the bound will be below f at the center.
+    """
+    mine = cuts.part < parts
+    loss = Cuts(*(field[mine] for field in cuts))
+    if terms.l2 > 0:
+        found = _weights_with_l2(cuts, parts + (terms.l1 > 0), terms, center, gap)
+        weights = None if found is None else found[mine]
+    else:
+        weights = _weights_of_program(loss, parts, terms, radius, x0)
+    bounds = [Bound(parts * terms.floor, np.zeros(len(cuts.e)))]
+    for _ in range(4):
+        made = None if weights is None else normal(weights, loss.part, parts)
+        if made is None:
+            break
+        everywhere = np.zeros(len(cuts.e))
+        everywhere[mine] = made
+        bounds.append(Bound(_proved(loss, terms, made, center, spread, radius, x0), everywhere))
+        weights = corrected(loss, terms, made)
+    return max(bounds, key=lambda bound: bound.value)
+
+
+def _proved(
+    cuts: Cuts, terms: Terms, weights: Array, center: Array, spread: float, radius: float, x0: Array | None
+) -> float:
+    """A number that f is nowhere below, for any weights that :func:`normal` made; -inf if their slope leaves none."""
+    a, p = float(weights @ cuts.e), weights @ cuts.g
+    bound = -np.inf if x0 is None or not np.isfinite(radius) else least(terms, a, p, radius, x0)
+    rest = excess(terms, p)
+    if (np.abs(rest) > TINY * (weights @ np.abs(cuts.g))).any():
+        return bound
+    inside = shrunk(terms, p)[: terms.penalised] if terms.l2 > 0 else np.zeros(1)
+    far = FAR * max(spread, float(np.linalg.norm(center)))
+    paid = far * float(np.linalg.norm(rest)) - float(rest @ center)
+    square = float(inside @ inside) / (2 * terms.l2) if terms.l2 > 0 else 0.0
+    return max(bound, a - paid - square) if far > 0 or not rest.any() else bound
+
+
+def shrunk(terms: Terms, p: Array) -> Array:
+    """What is left of a slope p when the l1 term has taken up as much as it can."""
+    rest = p.copy()
+    split = terms.penalised
+    rest[:split] = np.sign(p[:split]) * np.maximum(np.abs(p[:split]) - terms.l1, 0.0)
+    return rest
+
+
+def excess(terms: Terms, p: Array) -> Array:
+    """What of a slope p no term of f can take up."""
+    rest = shrunk(terms, p)
+    rest[: terms.penalised] *= terms.l2 == 0
+    return rest
+
+
+def corrected(cuts: Cuts, terms: Terms, weights: Array) -> Array:
+    """The weights changed a little so that the excess of their slope is gone, up to rounding.
+
+    First among the cuts that have weight, by as little as possible; if that does not do, by weight that goes from the
+    heaviest cut of a part to any others of it.
+    """
+    rest = excess(terms, weights @ cuts.g)
+    free = np.flatnonzero(rest) if terms.l2 > 0 or terms.l1 > 0 else np.arange(terms.dimension)
+    if not rest.any():
+        return weights
+    scale = np.maximum(np.abs(cuts.g[:, free]).max(axis=0), 1e-300)
+    G, wanted = cuts.g[:, free] / scale, -rest[free] / scale
+    some = np.flatnonzero(weights > IDLE)
+    owned = np.unique(cuts.part[some])
+    totals = (cuts.part[some][None, :] == owned[:, None]).astype(float)
+    M = np.vstack([G[some].T, totals]) * weights[some]
+    change = np.linalg.lstsq(M, np.concatenate([wanted, np.zeros(len(owned))]), rcond=1e-12)[0]
+    better = weights.copy()
+    better[some] = np.maximum(weights[some] * (1 + change), 0.0)
+    left = excess(terms, better @ cuts.g)[free] / scale
+    return better if np.abs(left).max() < 1e-3 * np.abs(wanted).max() else _turned(G, cuts.part, weights, wanted)
+
+
+def _turned(G: Array, part: Any, weights: Array, wanted: Array) -> Array:
+    """Weight goes from the heaviest cut of each part to others, such that the slope changes by what is wanted."""
+    from scipy.optimize import nnls
+
+    heaviest = {b: int(np.argmax(np.where(part == b, weights, -1.0))) for b in np.unique(part)}
+    main = np.array([heaviest[b] for b in part])
+    size = float(np.abs(wanted).max())
+    try:
+        moved = size * nnls((G - G[main]).T, wanted / size)[0]
+    except RuntimeError:  # it gave up
+        return weights
+    better = weights + moved
+    np.subtract.at(better, main, moved)
+    return np.asarray(np.maximum(better, 0.0))
+
+
+def _weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array, gap: float) -> Array | None:
+    """Weights of the minimum of the model; in coordinates without l2 held, softly, at the center."""
+    heights = np.array([cuts.at(center)[cuts.part == b].max(initial=-np.inf) for b in range(parts)])
+    if not np.isfinite(heights).all():
+        return None
+    square = np.abs(cuts.g).max(axis=0) ** 2
+    hold = 1e-4 * np.maximum(square, 1e-300) / max(float(np.abs(heights).sum()), 1e-300)
+    metric = np.where(terms.ridge > 0, 1e-12 * terms.ridge, hold)
+    step = proximal_point(cuts, center, heights, terms.ridge, metric, 1.0, length_for(gap))
+    return None if step is None else step.weights
+
+
+def _weights_of_program(cuts: Cuts, parts: int, terms: Terms, radius: float, x0: Array | None) -> Array | None:
+    """max Σ α_j e_j over weights whose slope is 0, or within ±l1, or paid for by the radius; None if there are none."""
+    from scipy import sparse
+    from scipy.optimize import linprog
+
+    J, d = cuts.g.shape
+    ball = np.isfinite(radius) and x0 is not None
+    if not ball and terms.l1 == 0 and J - parts < d:
+        return None  # so few cuts do not span
+    scale = np.abs(cuts.g).max(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    columns, cost = [cuts.g.T / scale[:, None]], [-cuts.e]
+    upper = [np.full(J, np.inf)]
+    if terms.l1 > 0:
+        p = terms.penalised
+        eye = np.eye(d, p)
+        columns += [eye / scale[:, None], -eye / scale[:, None]]
+        cost += [np.zeros(p), np.zeros(p)]
+        upper += [np.full(p, terms.l1), np.full(p, terms.l1)]
+    if ball:
+        assert x0 is not None
+        columns += [np.diag(1 / scale), -np.diag(1 / scale)]
+        cost += [radius + x0, radius - x0]
+        upper += [np.full(d, np.inf), np.full(d, np.inf)]
+    totals = np.zeros((parts, sum(len(each) for each in cost)))
+    totals[:, :J] = (cuts.part == ALL) | (cuts.part[None, :] == np.arange(parts)[:, None])
+    A = np.vstack([np.hstack(columns), totals])
+    limits = np.column_stack([np.zeros(A.shape[1]), np.concatenate(upper)])
+    sides = np.concatenate([np.zeros(d), np.ones(parts)])
+    answer = linprog(np.concatenate(cost), A_eq=sparse.csr_array(A), b_eq=sides, bounds=limits, method="highs")
+    return np.maximum(answer.x[:J], 0.0) if answer.status == 0 else None

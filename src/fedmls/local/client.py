@@ -1,0 +1,489 @@
+"""What clients may ask of their own data (:class:`fedmls.types.Local`), for rows and for functions.
+
+``stacked`` serves several clients at once, with arrays of shape (n, d), as in a simulation; otherwise one
+client with arrays of shape (d,).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmls.local import curvature, descent
+from fedmls.local.cut_rows import cuts
+from fedmls.local.prox import no_l1, prox
+from fedmls.local.prox_rows import ascend_rows
+from fedmls.rounds import ServerRandom, draw_participants
+from fedmls.threads import one_thread
+from fedmls.types import Array
+
+if TYPE_CHECKING:
+    from fedmls.problem import OracleProblem, Problem
+
+EMPTY = np.empty(0)
+FOREVER = 2**62
+COINS = 2**32  # coins have random numbers of their own: tossing them leaves the mini-batches alone
+
+
+class BaseLocal(ABC):
+    """Which clients these are, which round it is, and the work counted so far."""
+
+    def __init__(self, ids: Any, dimension: int, n: int, weights: Array, seed: int, stacked: bool) -> None:
+        self.ids = np.asarray(ids, dtype=np.int64)
+        self.n = n
+        self.dimension = dimension
+        self.stacked = stacked
+        self.weight = self._out(weights[:, None])
+        self.seed = np.uint64(seed)
+        self.steps = np.zeros(len(self.ids), dtype=np.int64)
+        self.subgradients = self.rows_read = 0
+        self.k = self.calls = self.tosses = 0
+        self.slopes = EMPTY
+
+    def begin(self, k: int) -> None:
+        """Round k begins: its random numbers depend on seed, round, client and call alone."""
+        self.k, self.calls, self.tosses = k, 0, 0
+
+    @property
+    @abstractmethod
+    def rows_in_all(self) -> int:
+        """The rows of all clients of the problem; of functions, one for each."""
+
+    @abstractmethod
+    def descend(
+        self,
+        u: Array,
+        steps: Array,
+        *,
+        scale: Any = 1.0,
+        pull: float = 0.0,
+        center: Array | None = None,
+        shift: Array | None = None,
+        average: Array | None = None,
+        radius: float | None = None,
+        count: Any = None,
+    ) -> tuple[Array, Array]: ...
+
+    @abstractmethod
+    def prox(self, v: Array, weight: float) -> Array: ...
+
+    @abstractmethod
+    def ascend(
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1, ridge: bool = True
+    ) -> tuple[Array, Array]: ...
+
+    @abstractmethod
+    def subgradient(self, x: Array, where: Any = True) -> Array: ...
+
+    @abstractmethod
+    def value(self, x: Array) -> Array: ...
+
+    @abstractmethod
+    def cuts(self, x: Array, parts: int) -> tuple[Array, Array]: ...
+
+    @abstractmethod
+    def curvature(self, x: Array, full: bool) -> Array: ...
+
+    @abstractmethod
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]: ...
+
+    @abstractmethod
+    def terms(self) -> Array: ...
+
+    @abstractmethod
+    def cut_height(self) -> Array: ...
+
+    def compress(self, v: Array, method: str, level: float) -> Array:
+        from fedmls.compression import compress
+
+        self.tosses += 1
+        return np.asarray(
+            self._out(compress(self._rows(v), method, level, self.seed, self.k, self.ids, COINS + self.tosses))
+        )
+
+    def own(self, values: Sequence[float]) -> Any:
+        return self._out(np.asarray(values)[self.ids][:, None])
+
+    def run_length(self, q: float | Sequence[float]) -> Any:
+        each = np.broadcast_to(np.asarray(q, dtype=float), self.n)[self.ids]
+        uniform = np.array([self._generator(i, COINS + self.tosses).random() for i in self.ids])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lengths = np.floor(np.log1p(-uniform) / np.log(each))
+        lengths = np.where(each >= 1, FOREVER, np.where(each <= 0, 0, lengths))
+        self.tosses += 1
+        return self._out(np.minimum(lengths, FOREVER).astype(np.int64)[:, None])
+
+    def place(self, participants: int | None) -> Any:
+        order = draw_participants(self.n, participants or self.n, ServerRandom(int(self.seed)), self.k)
+        places = np.full(self.n, -1)
+        places[order] = np.arange(len(order))
+        return self.own(places.tolist())
+
+    @property
+    def ridge(self) -> Array:
+        return np.zeros(self.dimension)
+
+    def certify(self) -> None:
+        raise ValueError("only rows can be certified")
+
+    @property
+    def cut_slopes(self) -> Array:
+        """One slope per row, that a certificate is made of; none without one."""
+        return EMPTY
+
+    def keep_cut(self, share: float) -> None:  # noqa: B027 (nothing to keep unless a certificate is asked for)
+        pass
+
+    def _generator(self, client: int, call: int) -> np.random.Generator:
+        key = descent.stream(self.seed, self.k, client, call)
+        return np.random.Generator(np.random.Philox(key=int(key)))
+
+    def _counts(self, count: Any, longest: int) -> Any:
+        """Steps per client, and the books kept."""
+        counts = np.full(len(self.ids), longest, dtype=np.int64)
+        if count is not None:
+            counts = np.minimum(counts, np.ravel(count))
+        self.steps += counts
+        self.subgradients += int(counts.sum())
+        self.rows_read += int(counts @ self._batches())
+        return counts
+
+    def _batches(self) -> Any:
+        """The rows in a mini-batch of each client."""
+        return np.ones(len(self.ids), dtype=np.int64)
+
+    def _each(self, value: Any) -> Array:
+        """One number for each client."""
+        each = np.empty(len(self.ids))
+        each[:] = np.ravel(value)
+        return each
+
+    def _rows(self, x: Array) -> Array:
+        """x with one row per client, as the one kind of array that the loop is compiled for."""
+        shape = (len(self.ids), self.dimension)
+        if x.shape == shape and x.flags.carray and x.dtype == float:
+            return x
+        rows = np.empty(shape)
+        rows[:] = x
+        return rows
+
+    def _out(self, x: Any) -> Any:
+        return x if self.stacked else x[0]
+
+
+class RowsLocal(BaseLocal):
+    """Rows of a linear model, by the compiled loop.
+
+    Clients ``ids`` of the problem; or, with ``of`` = (i, n, w_i), its only client as client i of n clients
+    elsewhere.
+    """
+
+    def __init__(
+        self,
+        problem: "Problem",
+        seed: int,
+        batch: float,
+        ids: Any,
+        of: tuple[int, int, float] | None = None,
+    ) -> None:
+        if of is None:
+            super().__init__(ids, problem.dimension, problem.n, problem.weights[ids], seed, stacked=True)
+        else:
+            i, n, weight = of
+            super().__init__([i], problem.dimension, n, np.array([weight]), seed, stacked=False)
+        self.problem = problem
+        self.blocks = np.asarray(ids, dtype=np.int64)
+        self.sizes = np.maximum(1, np.ceil(batch * problem.rows_per_client - 1e-9)).astype(np.int64)
+        self.zeros = np.zeros((len(self.ids), self.dimension))
+        self.round_slopes = EMPTY
+
+    @property
+    def rows_in_all(self) -> int:
+        return len(self.problem.y)
+
+    def _batches(self) -> Any:
+        return self.sizes[self.blocks]
+
+    @property
+    def ridge(self) -> Array:
+        return np.where(np.arange(self.dimension) < self.problem.penalised, self.problem.l2, 0.0)
+
+    def certify(self) -> None:
+        """Keep one averaged slope per row from now on."""
+        self.slopes, self.round_slopes = np.zeros(len(self.problem.y)), np.zeros(len(self.problem.y))
+
+    @property
+    def cut_slopes(self) -> Array:
+        """Those that a certificate is made of."""
+        return self.slopes if self.slopes.ndim == 1 else np.asarray(self.slopes[0])
+
+    def keep_cut(self, share: float) -> None:
+        if len(self.slopes):
+            self.slopes = (1 - share) * self.slopes + share * self.round_slopes
+
+    def descend(
+        self,
+        u: Array,
+        steps: Array,
+        *,
+        scale: Any = 1.0,
+        pull: float = 0.0,
+        center: Array | None = None,
+        shift: Array | None = None,
+        average: Array | None = None,
+        radius: float | None = None,
+        count: Any = None,
+    ) -> tuple[Array, Array]:
+        p = self.problem
+        self.round_slopes = np.zeros_like(self.slopes) if average is not None else EMPTY
+        last, averaged = descent.descend_rows(
+            p.X,
+            p.y,
+            p.row_weights,
+            p.offsets,
+            self.blocks,
+            self.sizes,
+            p.loss.code,
+            p.loss.parameter,
+            p.l2,
+            p.l1,
+            p.penalised,
+            self._rows(u),
+            steps,
+            self._counts(count, len(steps)),
+            self._each(scale),
+            float(pull),
+            self.zeros if center is None else self._rows(center),
+            self.zeros if shift is None else self._rows(shift),
+            EMPTY if average is None else average,
+            np.inf if radius is None else float(radius),
+            self.round_slopes,
+            self.ids,
+            self.seed,
+            self.k,
+            self.calls,
+        )
+        self.calls += 1
+        return self._out(last), self._out(averaged)
+
+    def prox(self, v: Array, weight: float) -> Array:
+        rows = self._rows(v)
+        found = prox(self.problem, rows, weight, self.blocks, ids=self.ids, seed=self.seed, k=self.k, call=self.calls)
+        self.calls += 1
+        self.steps += found.passes
+        self.subgradients += int(found.passes.sum())
+        self.rows_read += int(found.passes @ self._own_rows)
+        return np.asarray(self._out(found.x))
+
+    def ascend(
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1, ridge: bool = True
+    ) -> tuple[Array, Array]:
+        no_l1(self.problem)
+        lanes = weight.shape[-1]
+        if self.slopes.ndim < 2:
+            self.slopes = np.zeros((lanes, len(self.problem.y)))
+        begin, l2 = range(lanes) if start < 0 else [start] * lanes, self.problem.l2 if ridge else 0.0
+        counts = np.maximum(steps, passes * -(-self.problem.rows_per_client // self.sizes)[self.blocks])
+        vs, ps = (np.split(vectors, lanes, axis=-1) for vectors in (v, p))
+        ends = [self._ascend(vs[j], weight[..., j], ps[j], self.slopes[begin[j]], counts, l2) for j in range(lanes)]
+        self.slopes = np.array([end[2] for end in ends])
+        self.calls += 1
+        self.steps += lanes * counts
+        self.subgradients += lanes * int(counts.sum())
+        self.rows_read += lanes * int((counts * self._batches()).sum())
+        x, p = (np.concatenate([end[i] for end in ends], axis=-1) for i in (0, 1))
+        return self._out(x), self._out(p)
+
+    def _ascend(
+        self, v: Array, weight: Array, p: Array, slopes: Array, counts: Any, l2: float
+    ) -> tuple[Array, Array, Array]:
+        """One lane: x, p and the slopes."""
+        problem = self.problem
+        x, p, slopes = ascend_rows(
+            problem.dual_rows,
+            problem.offsets,
+            self.blocks,
+            self.sizes,
+            problem.row_squares,
+            self._rows(v),
+            self._each(weight),
+            l2,
+            problem.penalised,
+            self._rows(p),
+            slopes,
+            counts,
+            self.ids,
+            self.seed,
+            self.k,
+            self.calls,
+        )
+        return x, p, slopes
+
+    def subgradient(self, x: Array, where: Any = True) -> Array:
+        asked = np.broadcast_to(np.ravel(where), len(self.ids))
+        out = np.zeros((len(self.ids), self.dimension))
+        if asked.any():
+            out[asked] = self.problem.client_subgradients(self._rows(x)[asked], self.blocks[asked])
+            self.subgradients += int(asked.sum())
+            self.rows_read += int(self._own_rows[asked].sum())
+        return np.asarray(self._out(out))
+
+    def value(self, x: Array) -> Array:
+        self.rows_read += int(self._own_rows.sum())
+        return np.asarray(self._out(self.problem.client_values(self._rows(x), self.blocks)))
+
+    def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
+        p, points = self.problem, np.ascontiguousarray(x.reshape(-1, self.dimension))
+        rows = p.X, p.y, p.row_weights, p.loss.code, p.loss.parameter
+        f, g = cuts(rows, p.offsets, self.blocks, points, parts)
+        self._full_passes(len(points))
+        return self._flat(f), self._flat(g)
+
+    def curvature(self, x: Array, full: bool) -> Array:
+        with one_thread():
+            each = [curvature.curvature(self.problem, client, x, self.n, full) for client in self.blocks]
+        self._full_passes(1)
+        return self._flat(np.array([curvature.packed(H) for H in each]))
+
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
+        room = np.empty(len(self.problem.y))
+        with one_thread():
+            each = [
+                curvature.own_quadratic(self.problem, client, x0, self.n, full, (self.seed, self.k, i), room)
+                for client, i in zip(self.blocks, self.ids, strict=True)
+            ]
+        passes = np.array([used for _, _, used in each])
+        self.steps += passes
+        self.subgradients += int(passes.sum())
+        self.rows_read += int(passes @ self._own_rows)
+        H, q = np.array([curvature.packed(one) for one, _, _ in each]), np.array([one for _, one, _ in each])
+        return self._flat(H), self._flat(q)
+
+    def terms(self) -> Array:
+        p = self.problem
+        return self._flat(np.tile([p.l2, p.l1, float(p.penalised), 0.0], (len(self.ids), 1)))
+
+    def cut_height(self) -> Array:
+        p, slopes = self.problem, self.cut_slopes
+        parts = [slice(p.offsets[i], p.offsets[i + 1]) for i in self.blocks]
+        heights = [-(p.row_weights[rows] @ p.loss.conjugate(slopes[rows], p.y[rows])) for rows in parts]
+        return self._flat(np.array(heights))
+
+    def _full_passes(self, passes: int) -> None:
+        """Every client read all of its rows so many times."""
+        self.subgradients += passes * len(self.ids)
+        self.rows_read += passes * int(self._own_rows.sum())
+
+    @property
+    def _own_rows(self) -> Any:
+        """How many rows each client has."""
+        return self.problem.rows_per_client[self.blocks]
+
+    def _flat(self, x: Any) -> Array:
+        """One row of numbers for each client."""
+        return np.asarray(self._out(x.reshape(len(self.ids), -1)))
+
+
+class OracleLocal(BaseLocal):
+    """A user's own functions, by the same loop in NumPy."""
+
+    def __init__(self, problem: "OracleProblem", seed: int, ids: Any) -> None:
+        super().__init__(ids, problem.dimension, problem.n, problem.weights[ids], seed, stacked=True)
+        self.problem = problem
+
+    @property
+    def rows_in_all(self) -> int:
+        return self.n
+
+    def descend(
+        self,
+        u: Array,
+        steps: Array,
+        *,
+        scale: Any = 1.0,
+        pull: float = 0.0,
+        center: Array | None = None,
+        shift: Array | None = None,
+        average: Array | None = None,
+        radius: float | None = None,
+        count: Any = None,
+    ) -> tuple[Array, Array]:
+        counts = self._counts(count, len(steps))
+        starts = self._rows(u)
+        centers = self._rows(np.zeros(self.dimension) if center is None else center)
+        shifts = self._rows(np.zeros(self.dimension) if shift is None else shift)
+        last, averaged, scales = np.empty_like(starts), np.empty_like(starts), self._each(scale)
+        for i, client in enumerate(self.ids):
+            last[i], averaged[i] = descent.descend(
+                self._oracle(client),
+                starts[i],
+                steps[: counts[i]],
+                scale=scales[i],
+                pull=pull,
+                center=centers[i],
+                shift=shifts[i],
+                average=average,
+                project=descent.ball(radius),
+            )
+        self.calls += 1
+        return self._out(last), self._out(averaged)
+
+    def prox(self, v: Array, weight: float) -> Array:
+        raise ValueError(
+            "a problem made of functions has no exact proximal step: "
+            "give the rows in a fedmls.Problem, or take an algorithm that only needs subgradients"
+        )
+
+    def ascend(
+        self, v: Array, weight: Array, p: Array, steps: int, passes: int = 1, start: int = -1, ridge: bool = True
+    ) -> tuple[Array, Array]:
+        raise ValueError(
+            "a problem made of functions has no rows to keep slopes of: "
+            "give the rows in a fedmls.Problem, or take an algorithm that only needs subgradients"
+        )
+
+    def subgradient(self, x: Array, where: Any = True) -> Array:
+        asked = np.broadcast_to(np.ravel(where), len(self.ids))
+        points, out = self._rows(x), np.zeros((len(self.ids), self.dimension))
+        for i in np.flatnonzero(asked):
+            out[i] = self._oracle(self.ids[i])(points[i])
+        self.subgradients += int(asked.sum())
+        self.rows_read += int(asked.sum())
+        self.calls += 1
+        return np.asarray(self._out(out))
+
+    def value(self, x: Array) -> Array:
+        self.rows_read += len(self.ids)
+        values = [self.problem.clients[i][0](row) for i, row in zip(self.ids, self._rows(x), strict=True)]
+        return np.asarray(self._out(np.array(values, dtype=float)))
+
+    def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
+        points, rest = x.reshape(-1, self.dimension), parts - 1
+        f = [np.pad(np.asarray(self.value(point)).reshape(-1, 1), ((0, 0), (0, rest))) for point in points]
+        g = [np.pad(self._rows(self.subgradient(point)), ((0, 0), (0, rest * self.dimension))) for point in points]
+        return np.asarray(self._out(np.hstack(f))), np.asarray(self._out(np.hstack(g)))
+
+    def curvature(self, x: Array, full: bool) -> Array:
+        d = self.dimension
+        return np.asarray(self._out(np.zeros((len(self.ids), d * (d + 1) // 2 if full else d))))
+
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
+        return self.curvature(x0, full), np.asarray(self._out(np.zeros((len(self.ids), self.dimension))))
+
+    def terms(self) -> Array:
+        return np.asarray(self._out(np.tile([0.0, 0.0, 0.0, -np.inf], (len(self.ids), 1))))
+
+    def cut_height(self) -> Array:
+        raise ValueError("a problem made of functions has no rows to keep slopes of")
+
+    def _oracle(self, client: int) -> Any:
+        subgradient, rng = self.problem.clients[client][1], self._generator(client, self.calls)
+
+        def checked(u: Array) -> Array:
+            g = np.asarray(subgradient(u, rng), dtype=float)
+            if g.shape != u.shape:
+                raise ValueError(f"the subgradient of client {client} has shape {g.shape}, x has {u.shape}")
+            return g
+
+        return checked

@@ -1,0 +1,251 @@
+"""Many runs in parallel: every algorithm with every seed."""
+
+import hashlib
+import json
+import multiprocessing
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedmls.checks import one_of, whole
+from fedmls.problem import OracleProblem, Problem
+from fedmls.progress import Bar, Board
+from fedmls.rounds import check_algorithm
+from fedmls.simulation.recorder import AnyProblem, Metrics
+from fedmls.simulation.run import Interrupted, Simulation, check_problem, ctrl_c, known_optimum
+from fedmls.simulation.store import RunStore
+from fedmls.types import Algorithm, Optimum, Run
+
+Proof = tuple[float | bool | None, float | None]  # certificate, until
+BACKENDS = {"threads": "threading", "processes": "loky", "dask": "dask"}
+
+
+class Task(NamedTuple):
+    """One run to be done: all that :class:`fedmls.simulation.run.Simulation` takes."""
+
+    algorithm: Algorithm
+    problem: AnyProblem
+    rounds: int
+    batch: float
+    seed: int
+    x0: Any
+    optimum: float | None
+    metrics: Metrics
+    every: int
+    target: float | None
+    certificate: float | bool | None
+    until: float | None
+
+
+def store_key(task: Task) -> str:
+    """Names a run in a store: equal keys, equal results (metrics count by their names only)."""
+    if isinstance(task.problem, OracleProblem):
+        raise ValueError("runs of a problem made of functions cannot be stored; leave out store=")
+    stops: list[Any] = [task.rounds] if task.target is None else [task.rounds, task.target]
+    if task.until is not None:
+        stops.append({"until": task.until})
+    if task.certificate is True:  # which the identity writes as the radius 1
+        stops.append("without a radius")
+    text = json.dumps([Simulation(*task).identity, *stops, version("fedmls")])
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def sweep(
+    algorithms: Sequence[Algorithm],
+    problem: AnyProblem | Callable[[int], AnyProblem],
+    *,
+    rounds: int,
+    seeds: Iterable[int] = (0,),
+    batch: float = 1.0,
+    x0: Any = None,
+    optimum: float | Optimum | str | None = "auto",
+    metrics: Metrics | Callable[[int], Metrics] | None = None,
+    every: int = 1,
+    target: float | None = None,
+    certificate: float | bool | None = None,
+    until: float | None = None,
+    jobs: int = -1,
+    backend: str = "processes",
+    store: str | Path | None = None,
+    errors: str = "raise",
+    progress: bool | None = None,
+) -> list[Run]:
+    """:func:`fedmls.simulate` for every algorithm and seed, in that order; ``fedmls.table`` joins the histories.
+
+    problem, metrics: as for one run, or functions of the seed.
+    certificate, until: as for one run, for the algorithms that make a certificate; the others run without.
+    jobs: how many at once; -1 is one per core.
+    backend: "processes"; "threads", which start at once and suit short sweeps (the compiled loop runs outside the
+    interpreter's lock); or "dask", which sends the runs to the cluster of the current ``dask.distributed.Client``.
+    store: a folder that keeps every run as it finishes; runs found there are not run again.
+    errors: "raise" what a run raises, or "keep" it as that run's ``error``, and go on; it is not stored.
+    On Ctrl-C an :class:`fedmls.Interrupted` is raised, with the finished runs in ``.runs``.
+    """
+    one_of("backend", backend, BACKENDS)
+    one_of("errors", errors, ("raise", "keep"))
+    if jobs == 0 or not isinstance(jobs, int):
+        raise ValueError(f"jobs is {jobs!r}; it must be a whole number, -1 for one per core")
+    algorithms, seeds = _several("algorithms", algorithms), _several("seeds", seeds)
+    total = len(algorithms) * len(seeds)
+    finished: dict[int, Run] = {}
+    kept: RunStore | None = None
+    try:
+        with Bar("sweep", total, "runs", progress) as bar:
+            proofs = _proofs(algorithms, certificate, until)
+            tasks = _tasks(algorithms, problem, seeds, rounds, batch, x0, optimum, metrics, every, target, proofs)
+            kept = None if store is None else RunStore(store)
+            keys = [] if kept is None else [store_key(task) for task in tasks]
+            if kept is not None:
+                finished = {i: run for i, key in enumerate(keys) if (run := kept.load(key)) is not None}
+            todo = [(i, task) for i, task in enumerate(tasks) if i not in finished]
+            for i, run in _parallel(todo, jobs, backend, errors == "keep", bar, len(finished)):
+                finished[i] = run
+                if kept is not None and not run.error:
+                    kept.save(keys[i], run)
+    except KeyboardInterrupt:
+        if kept is not None:  # one may have been finished and not saved yet
+            finished = {i: run for i, run in finished.items() if kept.has(keys[i])}
+        where = f"; they are kept in {store}: run again to go on" if store is not None and finished else ""
+        runs = [finished[i] for i in sorted(finished)]
+        raise Interrupted(f"stopped with {len(runs)} of {total} runs finished{where}", runs) from None
+    return [finished[i] for i in range(total)]
+
+
+def _several(name: str, values: Any) -> list[Any]:
+    example = {"algorithms": ", such as [fedmls.FedMLS()]", "seeds": ", such as range(20)"}.get(name, "")
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} is {values!r}; give a list{example}")
+    several = list(values)
+    if not several:
+        raise ValueError(f"{name} is empty; give a list{example}")
+    return several
+
+
+def table(runs: Iterable[Run]) -> Any:
+    """All histories in one DataFrame, with the columns algorithm, parameters, seed and diverged in front."""
+    import pandas as pd
+
+    from fedmls.algorithms import describe
+
+    frames = []
+    for run in _several("runs", runs):
+        frame = run.history.copy()
+        frame.insert(0, "algorithm", run.algorithm.name)
+        frame.insert(1, "parameters", describe(run.algorithm))
+        frame.insert(2, "seed", run.seed)
+        frame.insert(3, "diverged", run.diverged)
+        frames.append(frame)
+    return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
+
+
+def _proofs(algorithms: list[Algorithm], certificate: float | bool | None, until: float | None) -> list[Proof]:
+    """The certificate and until of each algorithm."""
+    if certificate is None:
+        return [(None, until)] * len(algorithms)
+    for algorithm in algorithms:
+        check_algorithm(algorithm)
+    able = [algorithm.traits.certifies or algorithm.traits.proves for algorithm in algorithms]
+    if not any(able):
+        raise ValueError(
+            f"certificate is {certificate!r}, but none of the algorithms makes one; fedmls, fedmlse and fedmlsd do"
+        )
+    return [(certificate, until) if makes_one else (None, None) for makes_one in able]
+
+
+def _tasks(
+    algorithms: list[Algorithm],
+    problem: Any,
+    seeds: list[int],
+    rounds: int,
+    batch: float,
+    x0: Any,
+    optimum: Any,
+    metrics: Any,
+    every: int,
+    target: float | None,
+    proofs: list[Proof],
+) -> list[Task]:
+    if not isinstance(problem, Problem | OracleProblem) and not callable(problem):
+        raise ValueError(f"{type(problem).__name__} is no problem; give one, or a function of the seed that makes one")
+    for seed in seeds:
+        whole("seed", seed, least=0)
+    problems = {seed: problem if isinstance(problem, Problem | OracleProblem) else problem(seed) for seed in seeds}
+    for one in problems.values():
+        check_problem(one)
+    best = {seed: known_optimum(one, optimum) for seed, one in problems.items()}
+    measured = {seed: metrics(seed) if callable(metrics) else metrics or {} for seed in seeds}
+    tasks = [
+        Task(algorithm, problems[seed], rounds, batch, int(seed), x0, best[seed], measured[seed], every, target, *proof)
+        for algorithm, proof in zip(algorithms, proofs, strict=True)
+        for seed in seeds
+    ]
+    for task in tasks:  # bad input is refused before any run begins
+        Simulation(*task)
+    return tasks
+
+
+def _parallel(
+    tasks: list[tuple[int, Task]], jobs: int, backend: str, keep_errors: bool, bar: Bar, before: int
+) -> Iterator[tuple[int, Run]]:
+    """The runs as they finish."""
+    import joblib
+
+    if backend == "processes" and joblib.effective_n_jobs(jobs) == 1:
+        backend = "threads"
+    with ExitStack() as stack:
+        stop = stack.enter_context(ctrl_c()) if backend == "threads" else None
+        board = stack.enter_context(_shown(bar, before, len(tasks))) if backend != "dask" and bar.shown else None
+        stack.enter_context(joblib.parallel_config(backend=BACKENDS[backend], n_jobs=jobs))
+        stack.enter_context(warnings.catch_warnings())  # on Ctrl-C, of runs that are given up: they are counted anyway
+        warnings.filterwarnings("ignore", message=".*still being processed by the workers.*")
+        # max_nbytes=None: arrays mapped from a file are read-only, for which the loop would be compiled anew
+        parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
+        play = _try if keep_errors else _run
+        jobs_to_do = (joblib.delayed(play)(i, task, place, board, stop) for place, (i, task) in enumerate(tasks))
+        for done, (i, run) in enumerate(parallel(jobs_to_do), start=before + 1):
+            if board is None:
+                gaps = run.history["relative_gap"]
+                bar.update(done, float(gaps.iloc[-1]) if len(gaps) else None)
+            yield i, run
+
+
+@contextmanager
+def _shown(bar: Bar, before: int, runs: int) -> Iterator[Board]:
+    """A board for the runs to report to, and a thread that shows it on the bar."""
+    board, done = Board(max(1, runs)), threading.Event()
+    thread = threading.Thread(target=board.show, args=(bar, before, done), daemon=True)
+    thread.start()
+    try:
+        yield board
+    finally:
+        done.set()
+        thread.join()
+
+
+def _run(i: int, task: Task, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+    in_worker = stop is None and multiprocessing.parent_process() is not None
+    if in_worker and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    simulation = Simulation(*task)
+    simulation.stop = stop
+    for k, gap in simulation.play():
+        if board is not None:
+            board.report(place, k / task.rounds, gap)
+    if board is not None:  # a run may end before its last round
+        board.report(place, 1.0, simulation.rows[-1]["relative_gap"] if simulation.rows else None)
+    return i, simulation.result()
+
+
+def _try(i: int, task: Task, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+    """Do the run; if it raises an error, that is what is told of it."""
+    try:
+        return _run(i, task, place, board, stop)
+    except Exception as error:  # whatever it is: the other runs go on
+        nothing = Simulation(*task).result()
+        return i, replace(nothing, error=f"{type(error).__name__}: {error}")

@@ -1,0 +1,410 @@
+"""FedMLS-B: its transliteration, its proofs, few exchanges, and what happens at the edges."""
+
+import contextlib
+import itertools
+
+import cvxpy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import fedmls
+from fedmls.algorithms import fedmlsb
+from fedmls.local.curvature import packed, unpacked
+from fedmls.local.descent import draw, stream
+from fedmls.losses import LOSSES
+from fedmls.simulation.run import Simulation
+from tests.support.problems import lad, svm
+
+WEIGHTS = np.array([0.1, 0.3, 0.15, 0.25, 0.2])
+PARTS = 4
+
+
+class Plain:
+    """Plain NumPy, with loops over clients, rows, parts and lanes; for the hinge and the absolute loss."""
+
+    def __init__(self, problem, seed):
+        self.problem, self.seed, self.d = problem, seed, problem.dimension
+        self.A, self.b, self.hinge = problem.matrix().toarray(), problem.y, problem.loss.name == "hinge"
+        self.ridge = np.where(np.arange(self.d) < problem.penalised, problem.l2, 0.0)
+        self.cuts = [(b, np.zeros(self.d), 0.0) for b in range(PARTS)]
+
+    def rows(self, i):
+        return range(self.problem.offsets[i], self.problem.offsets[i + 1])
+
+    def loss(self, p, b):
+        return max(0.0, 1 - b * p) if self.hinge else abs(p - b)
+
+    def slope(self, p, b):
+        return (-b if b * p < 1 else 0.0) if self.hinge else float(np.sign(p - b))
+
+    def evaluate(self, x):
+        """The height of each part; the cuts are kept."""
+        heights, slopes = np.zeros(PARTS), np.zeros((PARTS, self.d))
+        for i, w in enumerate(self.problem.weights):
+            for r, j in enumerate(self.rows(i)):
+                c, p = w * self.problem.row_weights[j], self.A[j] @ x
+                heights[r % PARTS] += c * self.loss(p, self.b[j])
+                slopes[r % PARTS] += c * self.slope(p, self.b[j]) * self.A[j]
+        self.cuts += [(b, slopes[b], heights[b] - slopes[b] @ x) for b in range(PARTS)]
+        return heights, slopes.sum(axis=0)
+
+    def curvature(self, i, x, share, least=0.0):
+        rows = self.rows(i)
+        p = np.array([self.A[j] @ x for j in rows])
+        b = np.array([self.b[j] for j in rows])
+        distance = abs(1 - b * p) if self.hinge else abs(p - b)
+        share = min(1.0, max(share, 3 * self.d / (self.problem.n * len(rows))))
+        width, H = max(np.quantile(distance, share), least), np.zeros((self.d, self.d))
+        for j, away in zip(rows, distance, strict=True):
+            if away <= width:
+                jump = 1 if self.hinge else 2
+                H += self.problem.row_weights[j] * jump / (2 * width) * np.outer(self.A[j], self.A[j])
+        return H
+
+    def own_minimum(self, i, x0, reach):
+        rows, c = list(self.rows(i)), self.problem.row_weights
+        f = sum(c[j] * self.loss(self.A[j] @ x0, self.b[j]) for j in rows)
+        g = sum(c[j] * self.slope(self.A[j] @ x0, self.b[j]) * self.A[j] for j in rows)
+        D = sum(c[j] * self.A[j] ** 2 for j in rows) / sum(c[j] for j in rows)
+        D = np.where(D > 0, D, 1.0)
+        pull = D * sum(g**2 / D) / (reach * f)
+        scale, s = 1 / (pull + self.ridge), dict.fromkeys(rows, 0.0)
+        x, counter, order = pull * x0 * scale, stream(np.uint64(self.seed), 1, i, 0), np.array(rows)
+        for _ in range(100):
+            before = x
+            counter = draw(order, len(rows), len(rows), np.uint64(counter))
+            for j in order:
+                a, b = self.A[j], self.b[j]
+                low, high = (min(-b, 0.0), max(-b, 0.0)) if self.hinge else (-1.0, 1.0)
+                kink = 1 / b if self.hinge else b
+                bend = c[j] * (a * a) @ scale
+                best = np.clip(s[j] + (a @ x - kink) / bend, low, high) if bend else self.slope(0.0, b)
+                x = x - c[j] * (best - s[j]) * a * scale
+                s[j] = best
+            if sum(pull * (x - before) ** 2) <= 1e-6 * sum(pull * (x - x0) ** 2):
+                break
+        p = sum(c[j] * s[j] * self.A[j] for j in rows)
+        return x, p, f, sum(c[j] * self.loss(self.A[j] @ x, self.b[j]) for j in rows)
+
+    def step(self, center, H, t):
+        x, r = cvxpy.Variable(self.d), cvxpy.Variable(PARTS)
+        rules = [e + g @ x <= r[b] for b, g, e in self.cuts]
+        root = np.linalg.cholesky(H)
+        cost = cvxpy.sum(r) + cvxpy.sum(cvxpy.multiply(self.ridge, x**2)) / 2
+        cost += cvxpy.sum_squares(root.T @ (x - center)) / (2 * t)
+        tight = {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}
+        cvxpy.Problem(cvxpy.Minimize(cost), rules).solve(solver="CLARABEL", **tight)
+        return x.value
+
+    def value(self, heights, x):
+        return heights.sum() + self.ridge @ x**2 / 2
+
+
+def plain_fedmlsb(problem, rounds, seed):
+    """The models after each round."""
+    run, x0, weights = Plain(problem, seed), np.zeros(problem.dimension), problem.weights
+    d, center = run.d, x0
+    heights, g = run.evaluate(x0)
+    f, H, q = run.value(heights, x0), np.zeros((d, d)), np.zeros(d)
+    for i, w in enumerate(weights):
+        x, p, before, after = run.own_minimum(i, x0, 100)
+        if run.hinge and after < 0.05 * before:
+            x, p, _, _ = run.own_minimum(i, x0, 0.3)
+        at_start = [abs(1 if run.hinge else run.b[j]) for j in run.rows(i)]
+        own = run.curvature(i, x, 0.8, 0.01 * np.mean(at_start))
+        H += w * own
+        q += w * (own @ x - p)
+    H = first = H + 1e-8 * np.trace(H) / d * np.eye(d)
+    own = np.linalg.solve(H + np.diag(run.ridge), q)
+    g = g + run.ridge * x0
+    t, models, spent = 2 * f / (g @ np.linalg.solve(H + np.diag(run.ridge), g)), [own], np.zeros(2)
+    for k in range(2, rounds + 1):
+        lanes = [0.25, 1.0, 4.0]
+        points = [run.step(center, H, t * lane) for lane in lanes]
+        if k == 2:
+            points, lanes = [own, *points], [0.0, *lanes]
+        spent[1] += len(points) * d * (1 + PARTS)
+        found = [run.evaluate(x)[0] for x in points]
+        values = [run.value(h, x) for h, x in zip(found, points, strict=True)]
+        best = int(np.argmin(values))
+        lane = min((j for j in range(len(points)) if lanes[j]), key=lambda j: values[j])
+        if values[best] < f and lanes[best] == 0:
+            t = 1.0
+        else:
+            t = t * lanes[lane] if values[lane] < f else t / 2
+        if spent[0] + d * (d + 1) / 2 <= spent[1]:
+            spent[0] += d * (d + 1) / 2
+            at = points[0] if k == 2 else points[1]
+            H = sum(w * run.curvature(i, at, 0.2) for i, w in enumerate(weights))
+            H = H + 1e-3 * np.trace(H) / np.trace(first) * first
+        if values[best] < f:
+            f, center = values[best], points[best]
+        models.append(center)
+    return models
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [svm(m=400), lad(m=300, weights=WEIGHTS), svm(m=300, l2=0.3), lad(m=300, density=0.5, l2=0.1, intercept=False)],
+    ids=["svm", "weighted lad", "svm with l2", "sparse lad"],
+)
+def test_equals_its_transliteration(problem):
+    """Up to the accuracy of two solvers of quadratic programs. Later a point may lie on the kink of a row, where
+    rounding decides on the subgradient."""
+    kept = []
+    fedmls.simulate(
+        fedmls.FedMLSB(), problem, rounds=5, seed=3, metrics={"x": lambda x: float(kept.append(x.copy()) or 0)}
+    )
+    for k, (x, expected) in enumerate(zip(kept, plain_fedmlsb(problem, 5, 3), strict=True), start=1):
+        scale = 1e-9 if k == 1 else 2e-4
+        assert np.allclose(x, expected, atol=scale * max(1, abs(expected).max())), k
+
+
+problems = st.fixed_dictionaries(
+    {
+        "loss": st.sampled_from(sorted(LOSSES)),
+        "seed": st.integers(0, 10**6),
+        "m": st.integers(4, 40),
+        "d": st.integers(1, 5),
+        "n": st.integers(1, 4),
+        "l2": st.sampled_from([0.0, 0.0, 1e-4, 0.1, 10.0]),
+        "l1": st.sampled_from([0.0, 0.0, 0.2]),
+        "intercept": st.booleans(),
+        "size": st.sampled_from([1e-3, 1.0, 1.0, 1e3]),
+        "kind": st.sampled_from(["normal", "whole", "heavy", "twins", "sparse"]),
+    }
+)
+
+
+def made(loss, seed, m, d, n, l2, l1, intercept, size, kind):
+    """A problem of that kind, with labels of both classes."""
+    rng = np.random.default_rng(seed)
+    X = {
+        "normal": lambda: rng.normal(size=(m, d)),
+        "whole": lambda: rng.integers(-2, 3, size=(m, d)).astype(float),
+        "heavy": lambda: rng.standard_t(1.5, size=(m, d)),
+        "twins": lambda: np.repeat(rng.normal(size=(m, 1)), d, axis=1) + 1e-9 * rng.normal(size=(m, d)),
+        "sparse": lambda: rng.normal(size=(m, d)) * (rng.random((m, d)) < 0.4),
+    }[kind]()
+    y = np.sign(rng.normal(size=m)) if LOSSES[loss].is_classification else X @ rng.normal(size=d) + rng.normal(size=m)
+    y[:2] = 1, -1
+    clients = np.sort(np.concatenate([np.arange(min(n, m)), rng.integers(0, min(n, m), m - min(n, m))]))
+    rows = sparse.csr_array(size * X) if kind == "sparse" else size * X
+    return fedmls.Problem(rows, y, clients=clients, loss=loss, l2=l2, l1=l1, intercept=intercept)
+
+
+@settings(max_examples=400, deadline=None)
+@given(problems, st.integers(1, 3))
+def test_no_lower_bound_is_above_the_optimum(about, lanes):
+    """In every exchange, for every loss, also with badly scaled, duplicate or heavy-tailed rows. The optimum is at most
+    the smallest value that anybody has found: the run itself, or the conic solver."""
+    problem = made(**about)
+    history = fedmls.simulate(
+        fedmls.FedMLSB(lanes=lanes), problem, rounds=14, certificate=True, optimum=None, seed=about["seed"]
+    ).history
+    least = history["objective"].min()
+    with contextlib.suppress(ValueError):  # it refuses some badly scaled ones
+        least = min(least, fedmls.optimum(problem).value)
+    assert (history["lower_bound"] <= least + 1e-10 * max(1.0, least)).all()
+    assert (history["lower_bound"] >= 0).all()
+    assert history["lower_bound"].is_monotonic_increasing
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("options", [{}, {"l2": 0.1}, {"l2": 0.1, "l1": 0.1}, {"l1": 0.1}], ids=str)
+@pytest.mark.parametrize("density", [None, 0.6])
+def test_every_kind_of_problem_is_solved_and_proved(loss, options, density):
+    """Within 30 exchanges, to a relative gap of 1e-4, with nothing known but the rows."""
+    problem = lad(n=4, m=120, columns=5, loss="absolute", density=density)
+    X, classes = problem.matrix()[:, :5], problem.y > np.median(problem.y)
+    y = classes if LOSSES[loss].is_classification else problem.y
+    problem = fedmls.Problem(X, y, clients=np.arange(120) % 4, loss=loss, weights=[0.1, 0.2, 0.3, 0.4], **options)
+    run = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=30, certificate=True, until=1e-4 * problem.optimum.value)
+    last = run.history.iloc[-1]
+    assert last["certified_gap"] <= 1e-4 * problem.optimum.value
+    assert last["objective"] >= problem.optimum.lower_bound - 1e-9
+    assert last["gap"] <= last["certified_gap"] + 1e-9 * last["objective"]
+
+
+def test_the_papers_raw_problem_is_proved_within_thirty_exchanges():
+    X, y = fedmls.datasets.breast_cancer_wisconsin()
+    problem = fedmls.Problem(X, y, clients=fedmls.partition.kmeans(X, 10, seed=0), loss="hinge")
+    for seed in range(3):
+        run = fedmls.simulate(
+            fedmls.FedMLSB(), problem, rounds=30, seed=seed, certificate=True, until=1e-4 * problem.optimum.value
+        )
+        assert run.history["certified_gap"].iloc[-1] <= 1e-4 * problem.optimum.value
+
+
+def test_after_the_first_round_the_objective_is_known_without_asking():
+    problem = svm()
+    simulation = Simulation(fedmls.FedMLSB(), problem, 8, certificate=True)
+    known, objectives = [], []
+    for _ in simulation.play():
+        known.append(simulation.algorithm.objective(simulation.at.server))
+        objectives.append(problem.value(simulation.x))
+    assert np.isnan(known[0])
+    assert np.allclose(known[1:], objectives[1:], rtol=1e-12)
+    assert (np.diff(objectives[1:]) <= 0).all()
+    history = simulation.result().history
+    assert history["exchanges"].tolist() == list(range(1, 9))
+    assert np.isnan(history["certified_gap"].iloc[0])
+    assert np.isfinite(history["certified_gap"].iloc[1:]).all()
+
+
+def test_bytes_are_those_of_points_cuts_and_curvature():
+    problem, d, n = svm(), 5, 5
+    simulation = Simulation(fedmls.FedMLSB(), problem, 4)
+    list(simulation.play())
+    history = simulation.result().history
+    down, up = (np.diff(history[name], prepend=0) / n / 8 for name in ("bytes_down", "bytes_up"))
+    H = d * (d + 1) // 2
+    assert down[0] == d
+    assert up[0] == PARTS * (d + 1) + H + d + 4  # cuts, the own quadratic model, and what the objective is made of
+    points = down[1:] / d
+    assert (points == [4, 3, 3]).all()
+    assert set(up[1:] - points * PARTS * (d + 1)) <= {0, H}
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5])
+def test_any_number_of_lanes_gets_there(lanes):
+    problem = lad(n=4, m=80)
+    history = fedmls.simulate(fedmls.FedMLSB(lanes=lanes), problem, rounds=40, target=1e-4).history
+    assert history["relative_gap"].iloc[-1] <= 1e-4
+
+
+def test_memory_and_the_servers_work_stay_bounded_and_nothing_is_lost():
+    """A thousand exchanges with room for few cuts: still the optimum, and no more cuts than there is room for."""
+    problem = lad(n=4, m=60, columns=3)
+    most, room = 0, fedmlsb.MOST
+    try:
+        fedmlsb.MOST = 20
+        simulation = Simulation(fedmls.FedMLSB(), problem, 1000, certificate=True)
+        for _ in simulation.play():
+            most = max(most, len(simulation.at.server.e))
+    finally:
+        fedmlsb.MOST = room
+    assert most <= 20 + 4 + PARTS + 5 * PARTS  # and those of one exchange, and mixtures
+    history = simulation.result().history
+    assert history["relative_gap"].iloc[-1] <= 1e-9
+    assert history["certified_gap"].iloc[-1] <= 1e-6 * problem.optimum.value
+
+
+def test_a_solver_that_always_gives_up_does_not_end_the_run(monkeypatch):
+    from fedmls.bounds import cut_model
+
+    monkeypatch.setattr(cut_model, "_solved", lambda *_: (np.zeros(1), None))
+    history = fedmls.simulate(fedmls.FedMLSB(), svm(), rounds=5, certificate=True).history
+    assert len(history) == 5
+    assert np.isfinite(history["objective"]).all()
+
+
+def many(loss="absolute", **options):
+    """More coordinates than a curvature matrix is sent for."""
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((400, 260), density=0.05, rng=rng, format="csr")
+    y = X @ rng.normal(size=260) + 0.1 * rng.normal(size=400)
+    y = y > 0 if LOSSES[loss].is_classification else y
+    return fedmls.Problem(X, y, clients=np.arange(400) % 4, loss=loss, **options)
+
+
+def test_in_many_coordinates_it_is_ahead_of_fedmlsd_alone():
+    problem = many(l2=0.01)
+    together, alone = (
+        fedmls.simulate(algorithm, problem, rounds=40).history["relative_gap"]
+        for algorithm in (fedmls.FedMLSB(), fedmls.FedMLSD())
+    )
+    assert together.iloc[-1] < alone.iloc[-1]
+    assert together.iloc[19] < alone.iloc[19]
+
+
+def test_in_many_coordinates_bounds_hold_too():
+    problem = many("hinge", l2=0.05)
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=30, certificate=True).history
+    assert (history["lower_bound"] <= problem.optimum.value + 1e-9).all()
+    assert history["certified_gap"].iloc[-1] <= 0.05 * problem.optimum.value
+
+
+def test_fedmlsd_is_given_up_when_it_no_longer_wins(monkeypatch):
+    monkeypatch.setattr(fedmlsb, "PATIENCE", 0)
+    simulation = Simulation(fedmls.FedMLSB(), many(l2=0.01), 12, optimum=None)
+    sent = [len(simulation.at.server.z) for _ in simulation.play()]
+    assert sent[-1] == 0
+    alone = simulation.at.clients
+    for k, _ in simulation.play():
+        assert k
+    assert simulation.at.clients.x.shape == alone.x.shape
+
+
+@pytest.mark.parametrize("options", [{"l1": 0.01, "l2": 0.01}, {"l1": 0.01}], ids=str)
+def test_with_an_l1_term_it_goes_on_without_fedmlsd(options):
+    simulation = Simulation(fedmls.FedMLSB(), many(**options), 10, optimum=None)
+    for _ in simulation.play():
+        assert not len(simulation.at.server.z)
+    objectives = [row["objective"] for row in simulation.rows]
+    assert objectives[-1] < objectives[1]
+
+
+def test_functions_instead_of_rows():
+    """No rows, no curvature, no floor: a plain proximal bundle, also of negative functions."""
+    centers = np.array([[1.0, 0, 2], [0, 1, -1], [2, 1, 0], [0.5, 0.5, 0.5]])
+
+    def client(c):
+        return (lambda x: float(np.abs(x - c).sum()) - 50.0), (lambda x, rng: np.sign(x - c))
+
+    problem = fedmls.OracleProblem([client(c) for c in centers], 3)
+    best = sum(np.abs(centers[:, j] - np.median(centers[:, j])).mean() for j in range(3)) - 50
+    run = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=40)
+    assert problem.value(run.x) == pytest.approx(best, abs=1e-6)
+
+
+def test_a_start_at_the_minimum_and_losses_of_zero():
+    X = np.array([[1.0, 0], [0, 1], [1, 1], [2, 1]])
+    y = X @ [1.0, 2.0]
+    problem = fedmls.Problem(X, y, clients=[0, 0, 1, 1], loss="absolute", intercept=False)
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=6, x0=[1.0, 2.0], certificate=True).history
+    assert (history["objective"].iloc[1:] == 0).all()
+    assert (history["lower_bound"] == 0).all()
+    assert fedmls.simulate(fedmls.FedMLSB(), problem, rounds=8).history["objective"].iloc[-1] <= 1e-9
+
+
+def test_triangles_of_matrices():
+    for d in (1, 2, 5):
+        H = np.random.default_rng(d).normal(size=(d, d))
+        H = H + H.T
+        assert np.array_equal(np.atleast_2d(unpacked(packed(H), d)) if d > 1 else H, H)
+    assert np.array_equal(unpacked(np.arange(7.0), 7), np.arange(7.0))
+
+
+@pytest.mark.parametrize(("loss", "share"), [*itertools.product(sorted(LOSSES), (0.2, 0.8))])
+def test_curvature_is_that_of_the_blurred_loss(loss, share):
+    """Within its width a kink has the curvature of a slope that changes evenly: what finite differences of the mean
+    slope over that width show."""
+    rng, kind = np.random.default_rng(0), LOSSES[loss]
+    kind = fedmls.epsilon_insensitive(2.0) if loss == "epsilon_insensitive" else kind  # two kinks, far apart
+    p = 2 * rng.normal(size=4000)
+    b = np.sign(rng.normal(size=4000)) if kind.is_classification else 0.3 * rng.normal(size=4000)
+    bend = kind.curvature(p, b, share)
+    assert (bend >= 0).all()
+    if kind.is_polyhedral:
+        assert np.mean(bend > 0) == pytest.approx(share, abs=0.01)
+        width = {"absolute": 1.0}.get(loss, 0.5) / bend.max()
+        difference = (kind.slope(p + width, b) - kind.slope(p - width, b)) / (2 * width)
+        assert bend.sum() == pytest.approx(difference.sum(), rel=0.05)
+    else:
+        step = 1e-5
+        difference = (kind.slope(p + step, b) - kind.slope(p - step, b)) / (2 * step)
+        assert np.allclose(bend, difference, atol=1e-4) or np.mean(~np.isclose(bend, difference, atol=1e-4)) < 1e-3
+
+
+def test_cuts_are_not_compressed():
+    with pytest.raises(ValueError, match="fedmlsb needs its cuts as they are; compressed they would prove nothing"):
+        fedmls.Compressed(algorithm=fedmls.FedMLSB())
+
+
+def test_bad_lanes():
+    with pytest.raises(ValueError, match="lanes is 0; it must be a whole number of at least 1"):
+        fedmls.FedMLSB(lanes=0)
