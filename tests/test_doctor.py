@@ -19,6 +19,7 @@ import rich.console
 import fedmls
 from fedmls import doctor, progress
 from fedmls.local import descent
+from fedmls.optima import solve
 from tests.support.problems import svm
 
 FEDMLS = [sys.executable, "-m", "fedmls.cli"]
@@ -260,7 +261,7 @@ def test_the_bar_says_it_where_there_is_one(capsys):
 
 def test_the_optimum_is_waited_for(monkeypatch):
     seen = []
-    module = sys.modules["fedmls.optima.solve"]
+    module = solve
     monkeypatch.setattr(module, "waiting", lambda what, work: seen.append(what) or work())
     fedmls.optimum(svm())
     assert seen == ["solving for the optimum"]

@@ -12,6 +12,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 
 import fedmls
 from fedmls import tracking
+from fedmls.simulation import run as simulation_run
 from fedmls.simulation.run import Simulation
 from tests.algorithms.test_algorithms import NEEDS, SMALL_STEPS
 from tests.support.problems import lad, svm
@@ -84,7 +85,7 @@ def test_rows_come_while_the_run_goes_on_and_their_time_is_not_counted(monkeypat
         clock.told += 1
         assert clock.told == clock.done == row["round"]
 
-    monkeypatch.setattr(sys.modules["fedmls.simulation.run"], "time", clock)
+    monkeypatch.setattr(simulation_run, "time", clock)
     monkeypatch.setattr(Simulation, "_exchange", counted)
     run = fedmls.simulate(fedmls.FedMLS(), svm(), rounds=5, callback=slow)
     assert run.history["seconds"].tolist() == [1, 2, 3, 4, 5]

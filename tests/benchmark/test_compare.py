@@ -1,7 +1,6 @@
 """Comparing methods: the grids, what is chosen and counted, tables and words, the figure, the command."""
 
 import json
-import sys
 from functools import partial
 
 import numpy as np
@@ -17,6 +16,7 @@ from fedmls.benchmark import claims, compare, profile, tables
 from fedmls.benchmark.methods import METHODS, Method, Scale, alone, scale
 from fedmls.benchmark.suite import SUITE, Entry
 from fedmls.datasets import lad
+from fedmls.simulation import sweeps
 from tests.cli.test_cli import fedmls as command
 from tests.support.problems import svm
 
@@ -231,7 +231,7 @@ def test_a_method_that_needs_an_l2_term_is_not_run_without_one(done):
 
 
 def test_a_second_start_runs_nothing_again(done, monkeypatch):
-    monkeypatch.setattr(sys.modules["fedmls.simulation.sweeps"], "_run", lambda *_: pytest.fail("run again"))
+    monkeypatch.setattr(sweeps, "_run", lambda *_: pytest.fail("run again"))
     again = compare.compare(SMALL, done.folder, SETTINGS, jobs=1)
     pd.testing.assert_frame_equal(again.chosen, done.chosen)
 

@@ -243,7 +243,7 @@ def test_characters_beyond_the_first_65536_and_a_write_that_is_broken_off(tmp_pa
     job = Job(algorithm=fedmls.FedMLS(), rounds=3, nodes=names, weights=dict.fromkeys(names, 0.5))
     job.write(tmp_path)
     assert Job.read(tmp_path) == job
-    monkeypatch.setattr("fedmls.simulation.checkpoint.os.fsync", lambda handle: 1 / 0)
+    monkeypatch.setattr("fedmls.files.os.fsync", lambda handle: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Job(algorithm=fedmls.FedMLS(), rounds=4).write(tmp_path)
     assert Job.read(tmp_path) == job

@@ -1,7 +1,5 @@
 """The method of multipliers against the linear and conic programs, and what it proves against every other point."""
 
-import importlib
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,10 +10,9 @@ import fedmls
 from fedmls.algorithms import fedmlsb
 from fedmls.bounds.certificate import lower_bound
 from fedmls.losses import LOSSES, epsilon_insensitive, huber, pinball
-from fedmls.optima import multipliers, programs
+from fedmls.optima import multipliers, programs, solve
 from fedmls.optima.multiplier_rows import compact, conjugate_gradients, smoothed, step_length
 
-optimum_module = importlib.import_module("fedmls.optimum")  # fedmls.optimum is the function
 ALL = [*LOSSES.values(), pinball(0.1), epsilon_insensitive(0.0), epsilon_insensitive(1.0), huber(0.01), huber(100.0)]
 SHARP = [loss for loss in ALL if loss.is_polyhedral]
 
@@ -46,7 +43,7 @@ def solved(problem, tolerance=1e-6):
 
 def referee(problem):
     """The optimum by a program, with its lower bound."""
-    found = optimum_module._by_program(problem, 1e-6)
+    found = solve._by_program(problem, 1e-6)
     return found.value, found.lower_bound
 
 
@@ -166,7 +163,7 @@ def test_the_bound_is_never_above_the_optimum(loss, seed, m, columns, l2, csr, i
         patch.setattr(multipliers, "FEW", 300 if few else 0)
         problem = make(loss, m=m, columns=columns, l2=l2, csr=csr, seed=seed, intercept=intercept)
         found = multipliers.minimise(problem, 1e-6)
-    x = optimum_module._by_program(problem, 1e-6).x
+    x = solve._by_program(problem, 1e-6).x
     radius = max(multipliers.search_radius(found.x), float(np.linalg.norm(x)))
     value = problem.value(x)
     assert lower_bound(problem, found.slopes, radius) <= value + 1e-9 * max(1.0, value)
@@ -270,7 +267,7 @@ def test_small_problems_and_l1_go_to_the_programs(monkeypatch):
     monkeypatch.setattr(multipliers, "minimise", None)
     monkeypatch.setattr(fedmlsb, "MANY", 0)  # as if there were too many coordinates for cuts
     fedmls.optimum(make(LOSSES["hinge"]))
-    monkeypatch.setattr(optimum_module, "PROGRAM_SIZE", 10)
+    monkeypatch.setattr(solve, "PROGRAM_SIZE", 10)
     fedmls.optimum(make(LOSSES["hinge"], l1=0.1))
     with pytest.raises(TypeError):
         fedmls.optimum(make(LOSSES["hinge"]))
@@ -278,7 +275,7 @@ def test_small_problems_and_l1_go_to_the_programs(monkeypatch):
 
 def test_what_is_not_proved_is_refused(monkeypatch):
     monkeypatch.setattr(fedmlsb, "MANY", 0)
-    monkeypatch.setattr(optimum_module, "PROGRAM_SIZE", 10)
+    monkeypatch.setattr(solve, "PROGRAM_SIZE", 10)
     monkeypatch.setattr(multipliers, "STEPS", 3)
     with pytest.raises(ValueError, match="no certified optimum: the best point found has objective"):
         fedmls.optimum(make(LOSSES["hinge"]))

@@ -211,10 +211,10 @@ def test_ctrl_c_inside_the_compiled_loop_ends_with_the_exchange(tmp_path):
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path):
     """SIGKILL in the middle; checkpoints every round."""
     script = textwrap.dedent(f"""
-        import sys
         import fedmls
+        from fedmls.simulation import run
         from tests.support.problems import svm
-        sys.modules["fedmls.simulation.run"].SAVE_EVERY_SECONDS = 0
+        run.SAVE_EVERY_SECONDS = 0
         fedmls.simulate(fedmls.FedMLS(), svm(), rounds=100_000, batch=0.3, checkpoint={str(tmp_path / "c")!r})
     """)
     process = subprocess.Popen([sys.executable, "-c", script])

@@ -14,6 +14,7 @@ import pytest
 import fedmls
 from fedmls import sweep as sweep_function
 from fedmls.optima import programs
+from fedmls.simulation import sweeps
 from tests.support.problems import svm
 
 GRID = [fedmls.FedMLS(lam0=v) for v in (0.1, 1.0)] + [fedmls.Scaffnew()]
@@ -62,7 +63,7 @@ def test_a_store_is_continued(tmp_path, monkeypatch):
     fedmls.sweep(GRID[:1], svm(), **kwargs)
     assert len(list(tmp_path.iterdir())) == 2
     ran = []
-    module = sys.modules["fedmls.simulation.sweeps"]
+    module = sweeps
     run = module._run
     monkeypatch.setattr(module, "_run", lambda i, task, *rest: (ran.append(task), run(i, task, *rest))[1])
     runs = fedmls.sweep(GRID, svm(), **kwargs)
