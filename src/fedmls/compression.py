@@ -23,7 +23,7 @@ import numpy as np
 from numba import njit
 
 from fedmls.checks import hyperparameters, one_of
-from fedmls.local.descent import GOLDEN, draw, mix, stream
+from fedmls.local.random import GOLDEN, draw, mix, stream
 from fedmls.types import Algorithm, Array, Local, Traits
 
 METHODS = ("top_k", "random_k", "quantise")

@@ -19,7 +19,7 @@ for s in ``box``: the dual weights that a lower bound may use.
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -28,6 +28,13 @@ from fedmls.checks import at_least, positive, real, unknown
 from fedmls.types import Array
 
 HINGE, SQUARED_HINGE, ABSOLUTE, PINBALL, EPSILON_INSENSITIVE, HUBER, LOGISTIC = range(7)
+
+
+class LossKind(NamedTuple):
+    """A loss as the compiled code takes it: which one, and its parameter (q, ε or δ)."""
+
+    code: int
+    parameter: float
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,11 @@ class Loss:
     parameter: float = 0.0
 
     @property
+    def kind(self) -> LossKind:
+        """The loss as the compiled code takes it."""
+        return LossKind(self.code, self.parameter)
+
+    @property
     def is_classification(self) -> bool:
         return self.code in (HINGE, SQUARED_HINGE, LOGISTIC)
 
@@ -47,14 +59,14 @@ class Loss:
         return self.code in (HINGE, ABSOLUTE, PINBALL, EPSILON_INSENSITIVE)
 
     def value(self, p: Array, b: Array) -> Array:
-        return _each(_VALUE, self.code, self.parameter, *_paired(p, b))
+        return _each(_VALUE, self.kind, *_paired(p, b))
 
     def slope(self, p: Array, b: Array) -> Array:
-        return _each(_SLOPE, self.code, self.parameter, *_paired(p, b))
+        return _each(_SLOPE, self.kind, *_paired(p, b))
 
     def conjugate(self, s: Array, b: Array) -> Array:
         """ℓ*(s) for s inside the box."""
-        return _each(_CONJUGATE, self.code, self.parameter, *_paired(s, b))
+        return _each(_CONJUGATE, self.kind, *_paired(s, b))
 
     def box(self, b: Array) -> tuple[Array, Array]:
         """The slopes the loss can have at the labels b: the domain of its conjugate."""
@@ -145,8 +157,9 @@ def get_loss(loss: str | Loss, parameter: float | None = None) -> Loss:
 
 
 @njit(cache=True, nogil=True)
-def value(code: int, c: float, p: float, b: float) -> float:
-    # Comparisons are written so that NaN stays NaN: that is how a diverging run is noticed.
+def value(loss: LossKind, p: float, b: float) -> float:
+    """ℓ(p, b). Comparisons are written so that NaN stays NaN: that is how a diverging run is noticed."""
+    code, c = loss
     if code == HINGE:
         return 0.0 if b * p >= 1.0 else 1.0 - b * p
     if code == SQUARED_HINGE:
@@ -165,8 +178,9 @@ def value(code: int, c: float, p: float, b: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def slope(code: int, c: float, p: float, b: float) -> float:
+def slope(loss: LossKind, p: float, b: float) -> float:
     """The derivative in p; at a kink the one named in the table above."""
+    code, c = loss
     if code == HINGE:
         return 0.0 if b * p >= 1.0 else -b
     if code == SQUARED_HINGE:
@@ -183,7 +197,9 @@ def slope(code: int, c: float, p: float, b: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def conjugate(code: int, c: float, s: float, b: float) -> float:
+def conjugate(loss: LossKind, s: float, b: float) -> float:
+    """ℓ*(s) for s inside the box."""
+    code, c = loss
     if code in (HINGE, ABSOLUTE, PINBALL):
         return s * b
     if code == SQUARED_HINGE:
@@ -200,15 +216,16 @@ _VALUE, _SLOPE, _CONJUGATE = range(3)
 
 
 @njit(cache=True, nogil=True)
-def _each(which: int, code: int, c: float, p: Any, b: Any) -> Any:
+def _each(which: int, loss: LossKind, p: Array, b: Array) -> Array:
+    """One of the functions above, number by number."""
     out = np.empty(p.shape[0])
     for j in range(p.shape[0]):
         if which == _VALUE:
-            out[j] = value(code, c, p[j], b[j])
+            out[j] = value(loss, p[j], b[j])
         elif which == _SLOPE:
-            out[j] = slope(code, c, p[j], b[j])
+            out[j] = slope(loss, p[j], b[j])
         else:
-            out[j] = conjugate(code, c, p[j], b[j])
+            out[j] = conjugate(loss, p[j], b[j])
     return out
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, truth, whole
 from fedmls.local import descent
 from fedmls.local.client import OracleLocal, RowsLocal
+from fedmls.local.rows import CSR, DualRows, Integers, Matrix, Penalty, Rows
 from fedmls.losses import Loss, get_loss
 from fedmls.types import Array, Optimum
 
@@ -83,17 +84,8 @@ class Problem:
 
     def client_values(self, x: Array, ids: Any = None) -> Array:
         """f_i at x, or at row i of x."""
-        ids, x = self._ids(ids), np.atleast_2d(np.asarray(x, dtype=float))
-        values = descent.client_values(
-            self.X,
-            self.y,
-            self.row_weights,
-            self.offsets,
-            ids,
-            self.loss.code,
-            self.loss.parameter,
-            np.ascontiguousarray(x),
-        )
+        rows, x = self._rows_of(ids), np.atleast_2d(np.asarray(x, dtype=float))
+        values = descent.client_values(rows, self.loss.kind, np.ascontiguousarray(x))
         if self.l2 or self.l1:
             p = x[:, : self.penalised]
             values = values + self.l2 / 2 * (p * p).sum(axis=1) + self.l1 * abs(p).sum(axis=1)
@@ -102,16 +94,7 @@ class Problem:
     def client_subgradients(self, x: Array, ids: Any = None) -> Array:
         """A subgradient of f_i at row i of x."""
         x = np.ascontiguousarray(x, dtype=float)
-        g = descent.client_subgradients(
-            self.X,
-            self.y,
-            self.row_weights,
-            self.offsets,
-            self._ids(ids),
-            self.loss.code,
-            self.loss.parameter,
-            x,
-        )
+        g = descent.client_subgradients(self._rows_of(ids), self.loss.kind, x)
         if self.l2 or self.l1:
             p = x[:, : self.penalised]
             g[:, : self.penalised] += self.l2 * p + self.l1 * np.sign(p)
@@ -137,9 +120,21 @@ class Problem:
         return self.loss.box(self.y)
 
     @property
-    def dual_rows(self) -> tuple[Any, ...]:
-        """The rows as the dual sees them: a_j, b_j, c_j, the box of each slope, and the loss."""
-        return self.X, self.y, self.row_weights, *self._box, self.loss.code, self.loss.parameter
+    def rows(self) -> Rows:
+        """The rows of all clients as the compiled loops take them."""
+        return Rows(self.X, self.y, self.row_weights, self.offsets[:-1], self.offsets[1:])
+
+    @property
+    def dual_rows(self) -> DualRows:
+        """The rows of all clients as the dual sees them."""
+        return DualRows(*self.rows, *self._box, self.loss.kind)
+
+    @property
+    def penalty(self) -> Penalty:
+        return Penalty(self.l2, self.l1, self.penalised)
+
+    def _rows_of(self, ids: Any) -> Rows:
+        return self.rows if ids is None else self.rows.of(self._ids(ids))
 
     def lipschitz(self, radius: float | None = None) -> Array:
         """G_i: no subgradient of f_i is longer (in the ball ‖x‖ <= radius, where one is given).
@@ -202,11 +197,11 @@ class Problem:
         digest.update(repr((self.loss, self.intercept, self.l2, self.l1, self.dimension)).encode())
         return digest.hexdigest()[:16]
 
-    def _ids(self, ids: Any) -> Any:
+    def _ids(self, ids: Any) -> Integers:
         return self._everyone if ids is None else np.asarray(ids, dtype=np.int64)
 
     @cached_property
-    def _everyone(self) -> Any:
+    def _everyone(self) -> Integers:
         return np.arange(self.n)
 
     def _point(self, x: Any) -> Array:
@@ -340,8 +335,8 @@ def _numbers(name: str, values: Any) -> Array:
         raise ValueError(f"{name} is {values!r}; it must hold numbers") from None
 
 
-def _layout(rows: Any, order: Any, intercept: bool) -> Any:
-    """Rows by client, with the intercept's column of ones: a dense array or (data, indices, indptr)."""
+def _layout(rows: Any, order: Integers, intercept: bool) -> Matrix:
+    """Rows by client, with the intercept's column of ones."""
     if isinstance(rows, np.ndarray):
         columns = rows.shape[1]
         X = np.ones((len(order), columns + intercept))
@@ -352,4 +347,4 @@ def _layout(rows: Any, order: Any, intercept: bool) -> Any:
     X = rows[order]
     if intercept:
         X = hstack([X, csr_array(np.ones((len(order), 1)))], format="csr")
-    return X.data.astype(float), X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    return CSR(X.data.astype(float), X.indices.astype(np.int64), X.indptr.astype(np.int64))

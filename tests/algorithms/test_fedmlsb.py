@@ -13,7 +13,7 @@ from scipy import sparse
 import fedmls
 from fedmls.algorithms import fedmlsb
 from fedmls.local.curvature import packed, unpacked
-from fedmls.local.descent import draw, stream
+from fedmls.local.random import draw, stream
 from fedmls.losses import LOSSES
 from fedmls.simulation.run import Simulation
 from tests.support.problems import lad, svm

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedmls
-from fedmls.local.descent import draw, stream
 from fedmls.local.prox import prox
+from fedmls.local.random import draw, stream
 from fedmls.losses import LOSSES
 from fedmls.simulation.run import Simulation
 from tests.support.problems import lad, svm

@@ -6,6 +6,7 @@ from numba.core.runtime import _nrt_python, rtsys
 
 import fedmls
 from fedmls.local import descent
+from fedmls.local.random import draw, stream
 from fedmls.losses import LOSSES
 from fedmls.schedules import prox_average, prox_steps
 from tests.support.problems import lad, svm
@@ -69,10 +70,10 @@ def test_a_users_own_stochastic_function():
 
 def test_batches_are_drawn_without_replacement_and_fairly():
     m, size, draws = 11, 4, 30_000
-    batch, counter = np.arange(m), descent.stream(np.uint64(7), 1, 0, 0)
+    batch, counter = np.arange(m), stream(np.uint64(7), 1, 0, 0)
     counts, pairs = np.zeros(m), np.zeros((m, m))
     for _ in range(draws):
-        counter = descent.draw(batch, size, m, np.uint64(counter))
+        counter = draw(batch, size, m, np.uint64(counter))
         drawn = batch[:size]
         assert len(set(drawn)) == size
         counts[drawn] += 1
@@ -86,11 +87,7 @@ def test_batches_are_drawn_without_replacement_and_fairly():
 
 def test_streams_differ_by_seed_round_client_and_call():
     seen = {
-        int(descent.stream(np.uint64(s), k, i, c))
-        for s in range(6)
-        for k in range(1, 7)
-        for i in range(6)
-        for c in range(3)
+        int(stream(np.uint64(s), k, i, c)) for s in range(6) for k in range(1, 7) for i in range(6) for c in range(3)
     }
     assert len(seen) == 6 * 6 * 6 * 3
 
@@ -99,7 +96,7 @@ def test_streams_differ_by_seed_round_client_and_call():
 def test_batch_sizes_round_up_but_not_on_rounding_errors(batch, sizes):
     clients = np.repeat([0, 1, 2, 3], [20, 21, 70, 3])
     problem = fedmls.Problem(np.arange(114.0)[:, None], np.arange(114.0), clients, "absolute")
-    assert problem.local(batch=batch).sizes.tolist() == sizes
+    assert problem.local(batch=batch).batch_sizes.tolist() == sizes
 
 
 def test_full_batches_do_not_depend_on_the_seed():

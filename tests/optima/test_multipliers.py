@@ -9,9 +9,10 @@ from scipy import sparse
 import fedmls
 from fedmls.algorithms import fedmlsb
 from fedmls.bounds.certificate import lower_bound
+from fedmls.local.rows import CSR
 from fedmls.losses import LOSSES, epsilon_insensitive, huber, pinball
 from fedmls.optima import multipliers, programs, solve
-from fedmls.optima.multiplier_rows import compact, conjugate_gradients, smoothed, step_length
+from fedmls.optima.multiplier_rows import Stage, compact, conjugate_gradients, smoothed, step_length
 
 ALL = [*LOSSES.values(), pinball(0.1), epsilon_insensitive(0.0), epsilon_insensitive(1.0), huber(0.01), huber(100.0)]
 SHARP = [loss for loss in ALL if loss.is_polyhedral]
@@ -181,7 +182,7 @@ def test_smoothed_slopes_are_the_maximisers_they_are_said_to_be(loss, sigma, see
     s = float(np.clip(rng.uniform(-1, 1), low, high))
     if loss.name == "logistic":
         sigma = np.inf  # the only one it is used with
-    t, bend = smoothed(loss.code, loss.parameter, sigma, s, p, b, low, high)
+    t, bend = smoothed(loss.kind, sigma, s, p, b, low, high)
     assert low <= t <= high
 
     def dual(slopes):
@@ -189,8 +190,8 @@ def test_smoothed_slopes_are_the_maximisers_they_are_said_to_be(loss, sigma, see
 
     others = np.linspace(max(low, t - 2.0), min(high, t + 2.0), 401)
     assert dual(np.array([t]))[0] >= dual(others).max() - 1e-9
-    ahead, _ = smoothed(loss.code, loss.parameter, sigma, s, p + 1e-7, b, low, high)
-    behind, _ = smoothed(loss.code, loss.parameter, sigma, s, p - 1e-7, b, low, high)
+    ahead, _ = smoothed(loss.kind, sigma, s, p + 1e-7, b, low, high)
+    behind, _ = smoothed(loss.kind, sigma, s, p - 1e-7, b, low, high)
     assert behind <= t <= ahead
     assert min(ahead - t, t - behind) - 1e-6 <= 1e-7 * bend <= max(ahead - t, t - behind) + 1e-6
 
@@ -201,7 +202,7 @@ def test_conjugate_gradients_solve_the_system(csr):
     A = rng.normal(size=(40, 9)) * (rng.random(size=(40, 9)) < 0.6)
     weights, ridge, gradient = rng.random(40), rng.random(9), rng.normal(size=9)
     S = sparse.csr_array(A)
-    X = compact((S.data, S.indices, S.indptr)) if csr else A
+    X = compact(CSR(S.data, S.indices, S.indptr)) if csr else A
     x, iterations = conjugate_gradients(X, weights, ridge, gradient, 1e-12, 100)
     np.testing.assert_allclose((A.T * weights) @ A @ x + ridge * x, -gradient, atol=1e-9)
     assert iterations <= 15
@@ -213,22 +214,20 @@ def test_conjugate_gradients_solve_the_system(csr):
 def test_the_step_is_the_best_one_along_the_line(loss, scale):
     """Where the derivative is a thousandth of what it was, however long the direction."""
     problem = make(loss)
-    rows = (problem.X, problem.y, problem.total_row_weights, *loss.box(problem.y), loss.code, loss.parameter)
+    rows = problem.dual_rows._replace(weights=problem.total_row_weights)
     sigma = np.inf if loss.name in ("logistic", "squared_hinge") else 2.0
-    s, p, omega = np.zeros(150), np.zeros(150), problem.total_row_weights
+    stage, p, omega = Stage(sigma, np.zeros(150)), np.zeros(150), problem.total_row_weights
     ahead = scale * problem.y
 
     def derivative(t):
-        slopes = [
-            smoothed(loss.code, loss.parameter, sigma, 0.0, t * q, *of)[0] for q, of in zip(ahead, own, strict=True)
-        ]
+        slopes = [smoothed(loss.kind, sigma, 0.0, t * q, *of)[0] for q, of in zip(ahead, own, strict=True)]
         return float((omega * ahead) @ slopes) + 0.01 * t * scale**2
 
     own = list(zip(problem.y, *loss.box(problem.y), strict=True))
-    t = step_length(rows, sigma, s, p, ahead, 0.0, 0.01 * scale**2)
+    t = step_length(rows, stage, p, ahead, 0.0, 0.01 * scale**2)
     assert abs(derivative(t)) <= 1.001e-3 * abs(derivative(0.0))
     assert t > 0
-    assert step_length(rows, sigma, s, p, -ahead, 0.0, 0.0) == 0.0  # uphill
+    assert step_length(rows, stage, p, -ahead, 0.0, 0.0) == 0.0  # uphill
 
 
 def large(loss, l2=0.0):

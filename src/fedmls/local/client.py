@@ -5,15 +5,19 @@ client with arrays of shape (d,).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fedmls.local import curvature, descent
 from fedmls.local.cut_rows import cuts
 from fedmls.local.prox import no_l1, prox
-from fedmls.local.prox_rows import ascend_rows
+from fedmls.local.prox_rows import Start, ascend_rows
+from fedmls.local.random import Stream, stream
+from fedmls.local.rows import DualRows, Integers
 from fedmls.rounds import ServerRandom, draw_participants
 from fedmls.threads import one_thread
 from fedmls.types import Array
@@ -25,11 +29,15 @@ EMPTY = np.empty(0)
 FOREVER = 2**62
 COINS = 2**32  # coins have random numbers of their own: tossing them leaves the mini-batches alone
 
+Number = TypeVar("Number", bound=np.generic)
+
 
 class BaseLocal(ABC):
     """Which clients these are, which round it is, and the work counted so far."""
 
-    def __init__(self, ids: Any, dimension: int, n: int, weights: Array, seed: int, stacked: bool) -> None:
+    def __init__(
+        self, ids: Sequence[int] | Integers, dimension: int, n: int, weights: Array, seed: int, stacked: bool
+    ) -> None:
         self.ids = np.asarray(ids, dtype=np.int64)
         self.n = n
         self.dimension = dimension
@@ -40,6 +48,7 @@ class BaseLocal(ABC):
         self.subgradients = self.rows_read = 0
         self.k = self.calls = self.tosses = 0
         self.slopes = EMPTY
+        self.batch_sizes = np.ones(len(self.ids), dtype=np.int64)  # rows in a mini-batch of each client
 
     def begin(self, k: int) -> None:
         """Round k begins: its random numbers depend on seed, round, client and call alone."""
@@ -56,13 +65,13 @@ class BaseLocal(ABC):
         u: Array,
         steps: Array,
         *,
-        scale: Any = 1.0,
+        scale: float | Array = 1.0,
         pull: float = 0.0,
         center: Array | None = None,
         shift: Array | None = None,
         average: Array | None = None,
         radius: float | None = None,
-        count: Any = None,
+        count: ArrayLike | None = None,
     ) -> tuple[Array, Array]: ...
 
     @abstractmethod
@@ -74,7 +83,7 @@ class BaseLocal(ABC):
     ) -> tuple[Array, Array]: ...
 
     @abstractmethod
-    def subgradient(self, x: Array, where: Any = True) -> Array: ...
+    def subgradient(self, x: Array, where: ArrayLike = True) -> Array: ...
 
     @abstractmethod
     def value(self, x: Array) -> Array: ...
@@ -102,10 +111,10 @@ class BaseLocal(ABC):
             self._out(compress(self._rows(v), method, level, self.seed, self.k, self.ids, COINS + self.tosses))
         )
 
-    def own(self, values: Sequence[float]) -> Any:
+    def own(self, values: Sequence[float]) -> Array:
         return self._out(np.asarray(values)[self.ids][:, None])
 
-    def run_length(self, q: float | Sequence[float]) -> Any:
+    def run_length(self, q: float | Sequence[float]) -> Integers:
         each = np.broadcast_to(np.asarray(q, dtype=float), self.n)[self.ids]
         uniform = np.array([self._generator(i, COINS + self.tosses).random() for i in self.ids])
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -114,7 +123,7 @@ class BaseLocal(ABC):
         self.tosses += 1
         return self._out(np.minimum(lengths, FOREVER).astype(np.int64)[:, None])
 
-    def place(self, participants: int | None) -> Any:
+    def place(self, participants: int | None) -> Array:
         order = draw_participants(self.n, participants or self.n, ServerRandom(int(self.seed)), self.k)
         places = np.full(self.n, -1)
         places[order] = np.arange(len(order))
@@ -136,24 +145,20 @@ class BaseLocal(ABC):
         pass
 
     def _generator(self, client: int, call: int) -> np.random.Generator:
-        key = descent.stream(self.seed, self.k, client, call)
+        key = stream(self.seed, self.k, client, call)
         return np.random.Generator(np.random.Philox(key=int(key)))
 
-    def _counts(self, count: Any, longest: int) -> Any:
-        """Steps per client, and the books kept."""
+    def _counts(self, count: ArrayLike | None, longest: int) -> Integers:
+        """How many steps each client takes, which are counted as work."""
         counts = np.full(len(self.ids), longest, dtype=np.int64)
         if count is not None:
             counts = np.minimum(counts, np.ravel(count))
         self.steps += counts
         self.subgradients += int(counts.sum())
-        self.rows_read += int(counts @ self._batches())
+        self.rows_read += int(counts @ self.batch_sizes)
         return counts
 
-    def _batches(self) -> Any:
-        """The rows in a mini-batch of each client."""
-        return np.ones(len(self.ids), dtype=np.int64)
-
-    def _each(self, value: Any) -> Array:
+    def _each(self, value: ArrayLike) -> Array:
         """One number for each client."""
         each = np.empty(len(self.ids))
         each[:] = np.ravel(value)
@@ -168,7 +173,8 @@ class BaseLocal(ABC):
         rows[:] = x
         return rows
 
-    def _out(self, x: Any) -> Any:
+    def _out(self, x: NDArray[Number]) -> NDArray[Number]:
+        """x, which has one row per client, as the algorithm's arrays are: without that dimension for one client."""
         return x if self.stacked else x[0]
 
 
@@ -184,7 +190,7 @@ class RowsLocal(BaseLocal):
         problem: "Problem",
         seed: int,
         batch: float,
-        ids: Any,
+        ids: Integers,
         of: tuple[int, int, float] | None = None,
     ) -> None:
         if of is None:
@@ -193,8 +199,9 @@ class RowsLocal(BaseLocal):
             i, n, weight = of
             super().__init__([i], problem.dimension, n, np.array([weight]), seed, stacked=False)
         self.problem = problem
-        self.blocks = np.asarray(ids, dtype=np.int64)
-        self.sizes = np.maximum(1, np.ceil(batch * problem.rows_per_client - 1e-9)).astype(np.int64)
+        self.blocks = np.asarray(ids, dtype=np.int64)  # the clients' numbers in the problem
+        self.batch_sizes = np.maximum(1, np.ceil(batch * self._own_rows - 1e-9)).astype(np.int64)
+        self.rows, self.loss, self.penalty = problem.rows.of(self.blocks), problem.loss.kind, problem.penalty
         self.zeros = np.zeros((len(self.ids), self.dimension))
         self.round_slopes = EMPTY
 
@@ -202,8 +209,10 @@ class RowsLocal(BaseLocal):
     def rows_in_all(self) -> int:
         return len(self.problem.y)
 
-    def _batches(self) -> Any:
-        return self.sizes[self.blocks]
+    @cached_property
+    def dual_rows(self) -> DualRows:
+        """The clients' rows as the dual sees them."""
+        return self.problem.dual_rows.of(self.blocks)
 
     @property
     def ridge(self) -> Array:
@@ -227,42 +236,27 @@ class RowsLocal(BaseLocal):
         u: Array,
         steps: Array,
         *,
-        scale: Any = 1.0,
+        scale: float | Array = 1.0,
         pull: float = 0.0,
         center: Array | None = None,
         shift: Array | None = None,
         average: Array | None = None,
         radius: float | None = None,
-        count: Any = None,
+        count: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
-        p = self.problem
         self.round_slopes = np.zeros_like(self.slopes) if average is not None else EMPTY
+        constants = descent.Steps(
+            sizes=steps,
+            average=EMPTY if average is None else average,
+            counts=self._counts(count, len(steps)),
+            scale=self._each(scale),
+            pull=float(pull),
+            center=self.zeros if center is None else self._rows(center),
+            shift=self.zeros if shift is None else self._rows(shift),
+            radius=np.inf if radius is None else float(radius),
+        )
         last, averaged = descent.descend_rows(
-            p.X,
-            p.y,
-            p.row_weights,
-            p.offsets,
-            self.blocks,
-            self.sizes,
-            p.loss.code,
-            p.loss.parameter,
-            p.l2,
-            p.l1,
-            p.penalised,
-            self._rows(u),
-            steps,
-            self._counts(count, len(steps)),
-            self._each(scale),
-            float(pull),
-            self.zeros if center is None else self._rows(center),
-            self.zeros if shift is None else self._rows(shift),
-            EMPTY if average is None else average,
-            np.inf if radius is None else float(radius),
-            self.round_slopes,
-            self.ids,
-            self.seed,
-            self.k,
-            self.calls,
+            self.rows, self.loss, self.penalty, self._stream(), constants, self._rows(u), self.round_slopes
         )
         self.calls += 1
         return self._out(last), self._out(averaged)
@@ -283,44 +277,29 @@ class RowsLocal(BaseLocal):
         lanes = weight.shape[-1]
         if self.slopes.ndim < 2:
             self.slopes = np.zeros((lanes, len(self.problem.y)))
-        begin, l2 = range(lanes) if start < 0 else [start] * lanes, self.problem.l2 if ridge else 0.0
-        counts = np.maximum(steps, passes * -(-self.problem.rows_per_client // self.sizes)[self.blocks])
+        penalty = self.penalty if ridge else self.penalty._replace(l2=0.0)
+        counts = np.maximum(steps, passes * -(-self._own_rows // self.batch_sizes))
         vs, ps = (np.split(vectors, lanes, axis=-1) for vectors in (v, p))
-        ends = [self._ascend(vs[j], weight[..., j], ps[j], self.slopes[begin[j]], counts, l2) for j in range(lanes)]
+        ends = []
+        for j in range(lanes):
+            slopes = self.slopes[j if start < 0 else start]
+            begin = Start(
+                self._rows(vs[j]), self._each(weight[..., j]), self._rows(ps[j]), slopes, self.problem.row_squares
+            )
+            ends.append(ascend_rows(self.dual_rows, penalty, self._stream(), begin, counts))
         self.slopes = np.array([end[2] for end in ends])
         self.calls += 1
         self.steps += lanes * counts
         self.subgradients += lanes * int(counts.sum())
-        self.rows_read += lanes * int((counts * self._batches()).sum())
+        self.rows_read += lanes * int((counts * self.batch_sizes).sum())
         x, p = (np.concatenate([end[i] for end in ends], axis=-1) for i in (0, 1))
         return self._out(x), self._out(p)
 
-    def _ascend(
-        self, v: Array, weight: Array, p: Array, slopes: Array, counts: Any, l2: float
-    ) -> tuple[Array, Array, Array]:
-        """One lane: x, p and the slopes."""
-        problem = self.problem
-        x, p, slopes = ascend_rows(
-            problem.dual_rows,
-            problem.offsets,
-            self.blocks,
-            self.sizes,
-            problem.row_squares,
-            self._rows(v),
-            self._each(weight),
-            l2,
-            problem.penalised,
-            self._rows(p),
-            slopes,
-            counts,
-            self.ids,
-            self.seed,
-            self.k,
-            self.calls,
-        )
-        return x, p, slopes
+    def _stream(self) -> Stream:
+        """The random numbers of the next call."""
+        return Stream(self.seed, self.k, self.calls, self.ids, self.batch_sizes)
 
-    def subgradient(self, x: Array, where: Any = True) -> Array:
+    def subgradient(self, x: Array, where: ArrayLike = True) -> Array:
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
         out = np.zeros((len(self.ids), self.dimension))
         if asked.any():
@@ -334,9 +313,8 @@ class RowsLocal(BaseLocal):
         return np.asarray(self._out(self.problem.client_values(self._rows(x), self.blocks)))
 
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
-        p, points = self.problem, np.ascontiguousarray(x.reshape(-1, self.dimension))
-        rows = p.X, p.y, p.row_weights, p.loss.code, p.loss.parameter
-        f, g = cuts(rows, p.offsets, self.blocks, points, parts)
+        points = np.ascontiguousarray(x.reshape(-1, self.dimension))
+        f, g = cuts(self.rows, self.loss, points, parts)
         self._full_passes(len(points))
         return self._flat(f), self._flat(g)
 
@@ -375,12 +353,12 @@ class RowsLocal(BaseLocal):
         self.subgradients += passes * len(self.ids)
         self.rows_read += passes * int(self._own_rows.sum())
 
-    @property
-    def _own_rows(self) -> Any:
+    @cached_property
+    def _own_rows(self) -> Integers:
         """How many rows each client has."""
         return self.problem.rows_per_client[self.blocks]
 
-    def _flat(self, x: Any) -> Array:
+    def _flat(self, x: Array) -> Array:
         """One row of numbers for each client."""
         return np.asarray(self._out(x.reshape(len(self.ids), -1)))
 
@@ -388,7 +366,7 @@ class RowsLocal(BaseLocal):
 class OracleLocal(BaseLocal):
     """A user's own functions, by the same loop in NumPy."""
 
-    def __init__(self, problem: "OracleProblem", seed: int, ids: Any) -> None:
+    def __init__(self, problem: "OracleProblem", seed: int, ids: Integers) -> None:
         super().__init__(ids, problem.dimension, problem.n, problem.weights[ids], seed, stacked=True)
         self.problem = problem
 
@@ -401,13 +379,13 @@ class OracleLocal(BaseLocal):
         u: Array,
         steps: Array,
         *,
-        scale: Any = 1.0,
+        scale: float | Array = 1.0,
         pull: float = 0.0,
         center: Array | None = None,
         shift: Array | None = None,
         average: Array | None = None,
         radius: float | None = None,
-        count: Any = None,
+        count: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
         counts = self._counts(count, len(steps))
         starts = self._rows(u)
@@ -443,7 +421,7 @@ class OracleLocal(BaseLocal):
             "give the rows in a fedmls.Problem, or take an algorithm that only needs subgradients"
         )
 
-    def subgradient(self, x: Array, where: Any = True) -> Array:
+    def subgradient(self, x: Array, where: ArrayLike = True) -> Array:
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
         points, out = self._rows(x), np.zeros((len(self.ids), self.dimension))
         for i in np.flatnonzero(asked):
@@ -477,7 +455,8 @@ class OracleLocal(BaseLocal):
     def cut_height(self) -> Array:
         raise ValueError("a problem made of functions has no rows to keep slopes of")
 
-    def _oracle(self, client: int) -> Any:
+    def _oracle(self, client: int) -> Callable[[Array], Array]:
+        """The client's subgradient function with the random numbers of this call, and a check of what it returns."""
         subgradient, rng = self.problem.clients[client][1], self._generator(client, self.calls)
 
         def checked(u: Array) -> Array:

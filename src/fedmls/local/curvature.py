@@ -7,15 +7,17 @@ deviations and quantiles that is the sandwich of their asymptotic variance (Koen
 that of f.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedmls.local.cut_rows import own_minimum, squares
-from fedmls.local.descent import stream
+from fedmls.local.random import stream
 from fedmls.types import Array
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from fedmls.problem import Problem
 
 SHARE = 0.2  # of the predictions count as near a kink, but at least ROWS rows for each coordinate in all clients
@@ -52,7 +54,7 @@ def curvature(
     bend = problem.loss.curvature(part @ x, problem.y[first:last], share, least)
     weights = problem.row_weights[first:last] * bend
     if not full:
-        return np.asarray(squares(problem.X, first, last, weights, d))
+        return np.asarray(squares(problem.X, first, weights, d))
     near = np.flatnonzero(weights)
     some = part[near]
     if isinstance(some, np.ndarray):
@@ -63,7 +65,7 @@ def curvature(
 
 
 def own_quadratic(
-    problem: "Problem", client: int, x0: Array, n: int, full: bool, key: tuple[Any, int, int], slopes: Array
+    problem: "Problem", client: int, x0: Array, n: int, full: bool, key: tuple[np.uint64, int, int], slopes: Array
 ) -> tuple[Array, Array, int]:
     """H and q = H x - p at about the client's own minimum x from x0, with a subgradient p and the curvature H there;
     and how many passes over the client's rows that took.
@@ -78,7 +80,7 @@ def own_quadratic(
     def minimum(reach: float) -> tuple[Array, Array, int]:
         slopes[first:last] = 0.0
         counter = np.uint64(stream(*key, 0))
-        x, p, passes = own_minimum(problem.dual_rows, first, last, slopes, x0, reach, l2, PASSES, counter)
+        x, p, passes = own_minimum(problem.dual_rows, client, slopes, x0, reach, l2, PASSES, counter)
         return x, p, passes + 2  # one for the start, one for how well it fits
 
     def loss(x: Array) -> float:
@@ -93,6 +95,6 @@ def own_quadratic(
     return H, (H @ x if full else H * x) - p, passes + 1
 
 
-def _rows(problem: "Problem", first: int, last: int) -> Any:
-    """The rows first..last as an array or a CSR array."""
+def _rows(problem: "Problem", first: int, last: int) -> "Array | csr_array":
+    """The rows from first up to, but not including, last: an array or a CSR array."""
     return problem.X[first:last] if isinstance(problem.X, np.ndarray) else problem.matrix()[first:last]

@@ -2,138 +2,93 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
+from numba import njit
 
-from fedmls.local.descent import FASTMATH, dot, draw
-from fedmls.local.prox_rows import coordinate_pass, square
-from fedmls.losses import slope, value
+from fedmls.local.prox_rows import Ascent, coordinate_pass
+from fedmls.local.random import draw
+from fedmls.local.rows import FASTMATH, DualRows, Matrix, Rows, add, add_squares, dot, square
+from fedmls.losses import LossKind, slope, value
+from fedmls.types import Array
 
 PIECE = 2**16  # rows
 SETTLED = 1e-6  # of the squared distance from the start: a pass that moves less is the last
 
 
-def add(X: Any, row: Any, amount: Any, g: Any) -> None:
-    """g <- g + amount a_row, in place; dense or CSR as ``dot``."""
-    raise TypeError("for compiled code only")
-
-
-@overload(add, jit_options={"fastmath": FASTMATH})
-def _add(X: Any, row: Any, amount: Any, g: Any) -> Any:
-    if isinstance(X, types.Array):
-
-        def dense(X: Any, row: Any, amount: Any, g: Any) -> None:
-            for j in range(g.shape[0]):
-                g[j] += amount * X[row, j]
-
-        return dense
-
-    def csr(X: Any, row: Any, amount: Any, g: Any) -> None:
-        data, indices, indptr = X
-        for e in range(indptr[row], indptr[row + 1]):
-            g[indices[e]] += amount * data[e]
-
-    return csr
-
-
-def add_squares(X: Any, row: Any, amount: Any, g: Any) -> None:
-    """g <- g + amount a_row², coordinate by coordinate, in place; dense or CSR as ``dot``."""
-    raise TypeError("for compiled code only")
-
-
-@overload(add_squares, jit_options={"fastmath": FASTMATH})
-def _add_squares(X: Any, row: Any, amount: Any, g: Any) -> Any:
-    if isinstance(X, types.Array):
-
-        def dense(X: Any, row: Any, amount: Any, g: Any) -> None:
-            for j in range(g.shape[0]):
-                g[j] += amount * X[row, j] * X[row, j]
-
-        return dense
-
-    def csr(X: Any, row: Any, amount: Any, g: Any) -> None:
-        data, indices, indptr = X
-        for e in range(indptr[row], indptr[row + 1]):
-            g[indices[e]] += amount * data[e] * data[e]
-
-    return csr
-
-
 @njit(cache=True, nogil=True, fastmath=FASTMATH)
-def part_cuts(rows: Any, first: int, last: int, x: Any, parts: int, f: Any, g: Any) -> None:
-    """Add to f and g the value Σ c_j ℓ(a_j·x) and a subgradient of each part of the rows first..last, at each point x.
+def part_cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, Array]:
+    """The value Σ c_j ℓ(a_j·x) and a subgradient of each part of each client's rows, at each point x.
 
-    The rows are dealt out to the parts in turn, and read once for all points.
+    Arrays of shape (clients, points, parts) and (clients, points, parts, d). The rows of a client are dealt out to the
+    parts in turn, and read once for all points.
     """
-    X, b, c, code, parameter = rows
-    for row in range(first, last):
-        part = (row - first) % parts
-        for r in range(len(x)):
-            p = dot(X, row, x[r])
-            f[r, part] += c[row] * value(code, parameter, p, b[row])
-            s = c[row] * slope(code, parameter, p, b[row])
-            if s != 0.0:
-                add(X, row, s, g[r, part])
-
-
-@njit(cache=True, nogil=True)
-def client_part_cuts(rows: Any, offsets: Any, clients: Any, x: Any, parts: int) -> Any:
-    """The same for each client: arrays of shape (clients, points, parts) and (clients, points, parts, d)."""
-    f, g = np.zeros((len(clients), len(x), parts)), np.zeros((len(clients), len(x), parts, x.shape[1]))
-    for i in range(len(clients)):
-        part_cuts(rows, offsets[clients[i]], offsets[clients[i] + 1], x, parts, f[i], g[i])
+    X, b, c, n = rows.X, rows.labels, rows.weights, rows.first.shape[0]
+    f, g = np.zeros((n, len(x), parts)), np.zeros((n, len(x), parts, x.shape[1]))
+    for i in range(n):
+        for row in range(rows.first[i], rows.last[i]):
+            part = (row - rows.first[i]) % parts
+            for r in range(len(x)):
+                p = dot(X, row, x[r])
+                f[i, r, part] += c[row] * value(loss, p, b[row])
+                s = c[row] * slope(loss, p, b[row])
+                if s != 0.0:
+                    add(X, row, s, g[i, r, part])
     return f, g
 
 
-def cuts(rows: Any, offsets: Any, clients: Any, x: Any, parts: int) -> Any:
+def cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, Array]:
     """The same; where a client has very many rows, in threads: pieces of the same size whatever the machine, added in
     their order."""
-    if max(offsets[i + 1] - offsets[i] for i in clients) <= PIECE:
-        return client_part_cuts(rows, offsets, clients, x, parts)
-    ends = [(i, a, min(a + PIECE, offsets[i + 1])) for i in clients for a in range(offsets[i], offsets[i + 1], PIECE)]
-
-    def piece(end: tuple[int, int, int]) -> Any:
-        f, g = np.zeros((len(x), parts)), np.zeros((len(x), parts, x.shape[1]))
-        part_cuts(rows, end[1], end[2], x, parts, f, g)
+    if (rows.last - rows.first).max() <= PIECE:
+        f, g = part_cuts(rows, loss, x, parts)
         return f, g
+    ends = [
+        (i, start, min(start + PIECE, rows.last[i]))
+        for i in range(len(rows.first))
+        for start in range(rows.first[i], rows.last[i], PIECE)
+    ]
+
+    def piece(end: tuple[int, int, int]) -> tuple[Array, Array]:
+        f, g = part_cuts(rows._replace(first=np.array([end[1]]), last=np.array([end[2]])), loss, x, parts)
+        return f[0], g[0]
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         found = list(threads.map(piece, ends))
-    of_client = [[each for each, (i, _, _) in zip(found, ends, strict=True) if i == client] for client in clients]
-    return tuple(np.array([sum(each[part] for each in own) for own in of_client]) for part in (0, 1))
+    of_client = [[cut for cut, (i, _, _) in zip(found, ends, strict=True) if i == k] for k in range(len(rows.first))]
+    f, g = (np.array([sum(cut[which] for cut in own) for own in of_client]) for which in (0, 1))
+    return f, g
 
 
 @njit(cache=True, nogil=True, fastmath=FASTMATH)
-def squares(X: Any, first: int, last: int, weights: Any, d: int) -> Any:
-    """Σ_j weights_j a_j², coordinate by coordinate, over the rows first..last."""
+def squares(X: Matrix, first: int, weights: Array, d: int) -> Array:
+    """Σ_j weights_j a_j², coordinate by coordinate, over so many rows from the first on."""
     total = np.zeros(d)
-    for row in range(first, last):
-        if weights[row - first] != 0.0:
-            add_squares(X, row, weights[row - first], total)
+    for j in range(weights.shape[0]):
+        if weights[j] != 0.0:
+            add_squares(X, first + j, weights[j], total)
     return total
 
 
 @njit(cache=True, nogil=True)
 def own_minimum(
-    rows: Any, first: int, last: int, s: Any, start: Any, reach: float, l2: Any, passes: int, counter: Any
-) -> Any:
-    """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ), over a client's rows: (x, p).
+    rows: DualRows, client: int, s: Array, start: Array, reach: float, l2: Array, passes: int, counter: np.uint64
+) -> tuple[Array, Array, int]:
+    """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ), over a client's rows.
 
     D has the mean squares of the columns, and μ = reach f/Σ_k g_k²/D_k with f and g at the start, which is Polyak's
     step for f* = 0 times ``reach``. By passes of dual coordinate ascent from the slopes s = 0 of the rows, which are
-    changed in place, until x no longer moves much; p = Σ c_j s_j a_j, a subgradient at x up to what the passes leave.
-    Also returns how many passes it took.
+    changed in place, until x no longer moves much. Returns x; p = Σ c_j s_j a_j, a subgradient at x up to what the
+    passes leave; and how many passes it took.
     """
-    X, b, c, _, _, code, parameter = rows
+    X, b, c, loss = rows.X, rows.labels, rows.weights, rows.loss
+    first, last = rows.first[client], rows.last[client]
     d, m = start.shape[0], last - first
     D, g, f = np.zeros(d), np.zeros(d), 0.0
     for row in range(first, last):
         p = dot(X, row, start)
-        f += c[row] * value(code, parameter, p, b[row])
-        add(X, row, c[row] * slope(code, parameter, p, b[row]), g)
+        f += c[row] * value(loss, p, b[row])
+        add(X, row, c[row] * slope(loss, p, b[row]), g)
         add_squares(X, row, c[row], D)
     D /= max(c[first:last].sum(), 1e-300)
     D[D == 0.0] = 1.0
@@ -145,10 +100,11 @@ def own_minimum(
     x, q = pull * start * scale, np.empty(m)
     for row in range(first, last):
         q[row - first] = c[row] * square(X, row, scale)
+    ascent = Ascent(first, last, q, scale, s, x)
     order, used, moved = np.arange(first, last), 0, np.inf
     while used < passes and moved > SETTLED * (pull * (x - start) ** 2).sum():
         before = x.copy()
         counter = draw(order, m, m, counter)
-        coordinate_pass(rows, order, first, q, s, scale, x)
+        coordinate_pass(rows, ascent, order)
         moved, used = (pull * (x - before) ** 2).sum(), used + 1
     return x, pull * start - x / scale, used

@@ -14,12 +14,15 @@ The answer carries its proof. With x = x(s) and p_j = a_j·x, primal - dual = Σ
 term at least 0. No point has a primal value below primal - gap, so ‖x - x*‖² <= 2 weight gap.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedmls.checks import positive
-from fedmls.local.prox_rows import prox_rows
+from fedmls.local.prox_rows import Goal, prox_rows
+from fedmls.local.random import Stream
+from fedmls.local.rows import Integers
 from fedmls.types import Array
 
 if TYPE_CHECKING:
@@ -38,21 +41,21 @@ class Prox(NamedTuple):
     x: Array
     slopes: Array
     gap: Array
-    passes: Any
+    passes: Integers
 
 
 def prox(
     problem: "Problem",
     v: Array,
     weight: float,
-    clients: Any = None,
+    clients: Sequence[int] | Integers | None = None,
     *,
     tolerance: float = TOLERANCE,
     passes: int = PASSES,
-    seed: Any = 0,
+    seed: int | np.uint64 = 0,
     k: int = 0,
     call: int = 0,
-    ids: Any = None,
+    ids: Sequence[int] | Integers | None = None,
 ) -> Prox:
     """The proximal step of each client from its row of ``v``, with its duality gap.
 
@@ -64,6 +67,7 @@ def prox(
     weight = positive("weight", weight)
     no_l1(problem)
     clients = np.arange(problem.n) if clients is None else np.asarray(clients, dtype=np.int64)
+    ids = clients if ids is None else np.asarray(ids, dtype=np.int64)
     v = np.ascontiguousarray(v, dtype=float)
     if v.shape != (len(clients), problem.dimension):
         raise ValueError(f"v has shape {v.shape}; give {problem.dimension} numbers for each of {len(clients)} clients")
@@ -71,31 +75,26 @@ def prox(
         raise ValueError(f"v holds {v[~np.isfinite(v)][0]}; a proximal step starts from finite numbers")
     scale = np.full(problem.dimension, weight)  # 1/h
     scale[: problem.penalised] = 1 / (1 / weight + problem.l2)
-    x, slopes, gap, proved, used = prox_rows(
-        problem.dual_rows,
-        problem.offsets,
-        clients,
+    rows = problem.dual_rows.of(clients)
+    found = prox_rows(
+        rows,
+        problem.penalty,
+        Stream(np.uint64(seed), k, call, ids, rows.last - rows.first),
+        Goal(tolerance, passes),
         v,
         weight,
         scale,
-        problem.l2,
-        problem.penalised,
-        tolerance,
-        passes,
-        clients if ids is None else np.asarray(ids, dtype=np.int64),
-        np.uint64(seed),
-        k,
-        call,
     )
-    if not proved.all():
-        i = int(np.argmin(proved))
+    if not found.proved.all():
+        i = int(np.argmin(found.proved))
         raise ValueError(
-            f"no exact proximal step for client {clients[i]}: after {used[i]} passes over its rows the duality gap is "
-            f"{gap[i]:.3g}; scale the columns of X, or take a smaller weight than {weight:g}"
+            f"no exact proximal step for client {clients[i]}: after {found.passes[i]} passes over its rows the duality "
+            f"gap is {found.gap[i]:.3g}; scale the columns of X, or take a smaller weight than {weight:g}"
         )
-    return Prox(x, slopes, gap, used)
+    return Prox(found.x, found.slopes, found.gap, found.passes)
 
 
 def no_l1(problem: "Problem") -> None:
+    """Raise a ValueError if the problem has an l1 term."""
     if problem.l1 > 0:
         raise ValueError(f"l1 is {problem.l1:g}; the proximal step has no l1 term: use l2, or another algorithm")

@@ -1,190 +1,165 @@
 """The compiled part of :mod:`fedmls.local.prox`: passes over rows, faces, and the gap that ends them; mini-batches."""
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
+from numba import njit
 
-from fedmls.local.descent import FASTMATH, dot, draw, stream
-from fedmls.losses import EPSILON_INSENSITIVE, HUBER, LOGISTIC, SQUARED_HINGE, conjugate, slope, value
-
-
-def add_row(X: Any, row: Any, amount: Any, scale: Any, x: Any) -> None:
-    """x <- x + amount a_row * scale, in place; dense or CSR as ``dot``."""
-    raise TypeError("for compiled code only")
+from fedmls.local.random import Stream, draw, first_counter
+from fedmls.local.rows import DualRows, Integers, Matrix, Penalty, add_scaled, dot, square
+from fedmls.losses import EPSILON_INSENSITIVE, HUBER, LOGISTIC, SQUARED_HINGE, LossKind, conjugate, slope, value
+from fedmls.types import Array
 
 
-@overload(add_row, jit_options={"fastmath": FASTMATH})
-def _add_row(X: Any, row: Any, amount: Any, scale: Any, x: Any) -> Any:
-    if isinstance(X, types.Array):
+class Goal(NamedTuple):
+    """When a proximal step ends: at a gap of ``tolerance`` max(1, primal), or after so many passes over the rows."""
 
-        def dense(X: Any, row: Any, amount: Any, scale: Any, x: Any) -> None:
-            for j in range(x.shape[0]):
-                x[j] += amount * X[row, j] * scale[j]
-
-        return dense
-
-    def csr(X: Any, row: Any, amount: Any, scale: Any, x: Any) -> None:
-        data, indices, indptr = X
-        for e in range(indptr[row], indptr[row + 1]):
-            x[indices[e]] += amount * data[e] * scale[indices[e]]
-
-    return csr
+    tolerance: float
+    passes: int
 
 
-def square(X: Any, row: Any, scale: Any) -> Any:
-    """Σ_k a_k² scale_k of a row; dense or CSR as ``dot``."""
-    raise TypeError("for compiled code only")
+class Found(NamedTuple):
+    """The proximal steps of some clients: the points, one slope per row of the data, and of each client the gap,
+    whether it is as small as it was to be, and how many passes over the rows it took.
+    """
+
+    x: Array
+    slopes: Array
+    gap: Array
+    proved: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    passes: Integers
 
 
-@overload(square, jit_options={"fastmath": FASTMATH})
-def _square(X: Any, row: Any, scale: Any) -> Any:
-    if isinstance(X, types.Array):
+class Ascent(NamedTuple):
+    """The dual ascent of one client under way.
 
-        def dense(X: Any, row: Any, scale: Any) -> Any:
-            total = 0.0
-            for j in range(scale.shape[0]):
-                total += X[row, j] * X[row, j] * scale[j]
-            return total
+    first, last: the client has the rows from first up to, but not including, last.
+    q: the curvature of each of them in the dual, c_j a_j·(scale a_j).  scale: 1/h, one number per coordinate.
+    s: one slope per row of the data.  x: the point x(s) that they make.
+    """
 
-        return dense
-
-    def csr(X: Any, row: Any, scale: Any) -> Any:
-        data, indices, indptr = X
-        total = 0.0
-        for e in range(indptr[row], indptr[row + 1]):
-            total += data[e] * data[e] * scale[indices[e]]
-        return total
-
-    return csr
+    first: int
+    last: int
+    q: Array
+    scale: Array
+    s: Array
+    x: Array
 
 
 @njit(cache=True, nogil=True)
 def prox_rows(
-    rows: Any,
-    offsets: Any,
-    clients: Any,
-    v: Any,
-    weight: Any,
-    scale: Any,
-    l2: Any,
-    penalised: Any,
-    tolerance: Any,
-    passes: Any,
-    ids: Any,
-    seed: Any,
-    k: Any,
-    call: Any,
-) -> Any:
-    """Passes and faces in turn, client by client. ``scale`` is 1/h."""
-    X, c = rows[0], rows[2]
+    rows: DualRows, penalty: Penalty, stream: Stream, goal: Goal, v: Array, weight: float, scale: Array
+) -> Found:
+    """Passes and faces in turn, client by client, from its row of v. ``scale`` is 1/h."""
+    X, c, n = rows.X, rows.weights, rows.first.shape[0]
     x, s = np.empty(v.shape), np.zeros(c.shape[0])
-    gaps, proved, used = np.empty(len(clients)), np.empty(len(clients), np.bool_), np.empty(len(clients), np.int64)
-    for i in range(len(clients)):
-        first, last = offsets[clients[i]], offsets[clients[i] + 1]
+    gaps, proved, used = np.empty(n), np.empty(n, np.bool_), np.empty(n, np.int64)
+    for i in range(n):
+        first, last = rows.first[i], rows.last[i]
         m, origin = last - first, v[i] * scale / weight
         order, q = np.arange(first, last), np.empty(m)
         for j in range(first, last):
-            q[j - first] = c[j] * square(X, j, scale)  # the row's curvature in the dual
+            q[j - first] = c[j] * square(X, j, scale)
         x[i] = origin
-        counter, visits, turns, gap = stream(seed, k, ids[i], call), m, 0, np.inf
+        ascent = Ascent(first, last, q, scale, s, x[i])
+        counter, visits, turns, gap = first_counter(stream, i), m, 0, np.inf
         while True:
             counter = draw(order, m, m, counter)
-            coordinate_pass(rows, order, first, q, s, scale, x[i])
+            coordinate_pass(rows, ascent, order)
             visits += m
             turns += 5  # few at first, when passes find the face faster
             for _ in range(turns):
-                blocked, work = _face(rows, first, last, q, s, scale, x[i])
+                blocked, work = _to_face(rows, ascent)
                 visits += work
-                if not blocked or visits >= passes * m:
+                if not blocked or visits >= goal.passes * m:
                     break
             before = gap
-            gap, primal = _certify(rows, first, last, s, v[i], origin, weight, scale, l2, penalised, x[i])
+            gap, primal = _certify(rows, penalty, ascent, v[i], origin, weight)
             visits += 2 * m
-            rounding = c[first:last].sum() * _noise(rows, first, last, q, s)
-            allowed = max(tolerance * max(1.0, primal), rounding)
+            rounding = c[first:last].sum() * _noise(rows, ascent)
+            allowed = max(goal.tolerance * max(1.0, primal), rounding)
             # Once allowed it goes on as long as that pays: on the right face the answer is exact to rounding.
-            if (gap <= allowed and gap >= 0.1 * before) or visits >= passes * m:
+            if (gap <= allowed and gap >= 0.1 * before) or visits >= goal.passes * m:
                 break
         gaps[i], proved[i], used[i] = gap, gap <= allowed, -(-visits // m)
-    return x, s, gaps, proved, used
+    return Found(x, s, gaps, proved, used)
+
+
+class Start(NamedTuple):
+    """Where mini-batches of dual ascent begin: s has one slope per row of the data, p = Σ c_j s_j a_j per client.
+
+    v, weights: the center and the weight of each client's proximal step.  squares: ‖a_j‖² of each row over the
+    penalised coordinates and over the rest.
+    """
+
+    v: Array
+    weights: Array
+    p: Array
+    s: Array
+    squares: Array
 
 
 @njit(cache=True, nogil=True)
 def ascend_rows(
-    rows: Any,
-    offsets: Any,
-    clients: Any,
-    sizes: Any,
-    squares: Any,
-    v: Any,
-    weights: Any,
-    l2: Any,
-    penalised: Any,
-    p: Any,
-    s: Any,
-    steps: Any,
-    ids: Any,
-    seed: Any,
-    k: Any,
-    call: Any,
-) -> Any:
-    """Mini-batches of dual ascent, ``steps`` of each client, from the slopes s and p = Σ c_j s_j a_j: (x, p, s).
+    rows: DualRows, penalty: Penalty, stream: Stream, start: Start, steps: Integers
+) -> tuple[Array, Array, Array]:
+    """Take ``steps`` mini-batches of dual ascent of each client; return x, p and s at the end.
 
     Mini-batches are consecutive parts of the rows in random order, shuffled anew when they run out: so a pass meets
     each row once. With a weight of 0 a client stays at v.
     """
-    c, d = rows[2], v.shape[1]
-    x, p, s, scale = v.copy(), p.copy(), s.copy(), np.empty(d)
-    for i in range(len(clients)):
-        first, last = offsets[clients[i]], offsets[clients[i] + 1]
-        m, size, weight = last - first, sizes[clients[i]], weights[i]
+    c, v, squares = rows.weights, start.v, start.squares
+    x, p, s, scale = v.copy(), start.p.copy(), start.s.copy(), np.empty(v.shape[1])
+    for i in range(rows.first.shape[0]):
+        first, last = rows.first[i], rows.last[i]
+        m, size, weight = last - first, stream.batch_sizes[i], start.weights[i]
         if weight == 0.0:
             continue
         scale[:] = weight
-        scale[:penalised] = weight / (1.0 + weight * l2)
+        scale[: penalty.penalised] = weight / (1.0 + weight * penalty.l2)
         x[i] = (v[i] / weight - p[i]) * scale
         q = c[first:last] * (scale[0] * squares[first:last, 0] + weight * squares[first:last, 1])
-        order, at, counter = np.arange(first, last), m, stream(seed, k, ids[i], call)
+        ascent = Ascent(first, last, q, scale, s, x[i])
+        order, at, counter = np.arange(first, last), m, first_counter(stream, i)
         for _ in range(steps[i]):
             if at >= m:
                 counter, at = draw(order, m, m, counter), 0
-            coordinate_pass(rows, order[at : at + size], first, q, s, scale, x[i])
+            coordinate_pass(rows, ascent, order[at : at + size])
             at += size
         p[i] = v[i] / weight - x[i] / scale
     return x, p, s
 
 
 @njit(cache=True, nogil=True)
-def coordinate_pass(rows: Any, order: Any, first: Any, q: Any, s: Any, scale: Any, x: Any) -> None:
-    """Every slope in turn to where the dual is largest, all others fixed; x = x(s) is kept up."""
-    X, b, c, low, high, code, parameter = rows
+def coordinate_pass(rows: DualRows, ascent: Ascent, order: Integers) -> None:
+    """Set the slope of each row of ``order`` in turn to where the dual is largest, all others fixed; keep x = x(s)."""
+    X, b, c, low, high, loss = rows.X, rows.labels, rows.weights, rows.low, rows.high, rows.loss
+    first, q, scale, s, x = ascent.first, ascent.q, ascent.scale, ascent.s, ascent.x
     for j in order:
         if c[j] > 0.0:
-            best = _best_slope(code, parameter, s[j], dot(X, j, x), b[j], low[j], high[j], q[j - first])
+            best = _best_slope(loss, s[j], dot(X, j, x), b[j], low[j], high[j], q[j - first])
             if best != s[j]:
-                add_row(X, j, -c[j] * (best - s[j]), scale, x)
+                add_scaled(X, j, -c[j] * (best - s[j]), scale, x)
                 s[j] = best
 
 
 @njit(cache=True, nogil=True)
-def _best_slope(code: Any, parameter: Any, s: Any, p: Any, b: Any, low: Any, high: Any, q: Any) -> Any:
+def _best_slope(loss: LossKind, s: float, p: float, b: float, low: float, high: float, q: float) -> float:
     """argmax over t in the box of (t - s) p - q/2 (t - s)² - ℓ*(t)."""
-    if code == LOGISTIC:
+    if loss.code == LOGISTIC:
         return -b * _best_chance(-b * s, b * p, q)
-    bend = _conjugate_curvature(code, s)
+    bend = _conjugate_curvature(loss, s)
     if q + bend == 0.0:
-        return slope(code, parameter, p, b)  # a row of zeros: its prediction never moves
+        return slope(loss, p, b)  # a row of zeros: its prediction never moves
     pull = q * s + p - b
-    if code == EPSILON_INSENSITIVE:
-        pull = max(pull - parameter, 0.0) + min(pull + parameter, 0.0)
+    if loss.code == EPSILON_INSENSITIVE:
+        pull = max(pull - loss.parameter, 0.0) + min(pull + loss.parameter, 0.0)
     return min(max(pull / (q + bend), low), high)
 
 
 @njit(cache=True, nogil=True)
-def _best_chance(a: Any, margin: Any, q: Any) -> Any:
+def _best_chance(a: float, margin: float, q: float) -> float:
     """The same for the logistic loss, with s = -b a: a root of t + q (σ(t) - a) + margin, where a <- σ(t).
 
     It grows with slope 1 to 1 + q/4: Newton's steps, halved into the bracket where they leave it.
@@ -207,74 +182,95 @@ def _best_chance(a: Any, margin: Any, q: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _conjugate_slope(code: Any, parameter: Any, s: Any, b: Any) -> Any:
+def _conjugate_slope(loss: LossKind, s: float, b: float) -> float:
     """ℓ*'(s) inside the box."""
-    if code == LOGISTIC:
+    if loss.code == LOGISTIC:
         return -b * math.log(abs(s) / (1.0 - abs(s)))
-    return b + _conjugate_curvature(code, s) * s + (parameter * np.sign(s) if code == EPSILON_INSENSITIVE else 0.0)
+    kink = loss.parameter * np.sign(s) if loss.code == EPSILON_INSENSITIVE else 0.0
+    return b + _conjugate_curvature(loss, s) * s + kink
 
 
 @njit(cache=True, nogil=True)
-def _conjugate_curvature(code: Any, s: Any) -> Any:
+def _conjugate_curvature(loss: LossKind, s: float) -> float:
     """ℓ*''(s) inside the box: 0 where the loss is made of straight pieces."""
-    if code == SQUARED_HINGE:
+    if loss.code == SQUARED_HINGE:
         return 0.5
-    if code == HUBER:
+    if loss.code == HUBER:
         return 1.0
-    if code == LOGISTIC:
+    if loss.code == LOGISTIC:
         return 1.0 / (abs(s) * (1.0 - abs(s)))
     return 0.0
 
 
 @njit(cache=True, nogil=True)
 def _certify(
-    rows: Any,
-    first: Any,
-    last: Any,
-    s: Any,
-    v: Any,
-    origin: Any,
-    weight: Any,
-    scale: Any,
-    l2: Any,
-    penalised: Any,
-    x: Any,
-) -> Any:
+    rows: DualRows, penalty: Penalty, ascent: Ascent, v: Array, origin: Array, weight: float
+) -> tuple[float, float]:
     """x <- x(s), free of the rounding of many updates; the duality gap and the primal value there."""
-    X, b, c, _, _, code, parameter = rows
+    X, b, c, loss = rows.X, rows.labels, rows.weights, rows.loss
+    first, last, scale, s, x = ascent.first, ascent.last, ascent.scale, ascent.s, ascent.x
+    l2, penalised = penalty.l2, penalty.penalised
     x[:] = origin
     for j in range(first, last):
-        add_row(X, j, -c[j] * s[j], scale, x)
+        add_scaled(X, j, -c[j] * s[j], scale, x)
     gap, primal = 0.0, 0.0
     for k in range(x.shape[0]):
         primal += (x[k] - v[k]) ** 2 / (2.0 * weight) + (0.5 * l2 * x[k] ** 2 if k < penalised else 0.0)
     for j in range(first, last):
         p = dot(X, j, x)
-        loss = value(code, parameter, p, b[j])
-        primal += c[j] * loss
-        gap += c[j] * max(0.0, loss + conjugate(code, parameter, s[j], b[j]) - s[j] * p)
+        cost = value(loss, p, b[j])
+        primal += c[j] * cost
+        gap += c[j] * max(0.0, cost + conjugate(loss, s[j], b[j]) - s[j] * p)
     return gap, primal
 
 
+class Face(NamedTuple):
+    """The free slopes, whose rows are ``free``, and the dual around them.
+
+    weights: c_j of each.  bend: ℓ*'' of each.  diagonal: the curvature of the dual in each alone.
+    low, high: the two ends between which each may move.
+    """
+
+    free: Integers
+    weights: Array
+    bend: Array
+    diagonal: Array
+    low: Array
+    high: Array
+
+
+class Line(NamedTuple):
+    """A direction ``ahead`` of the free slopes, with the move dx of x that it makes and the dual's curvature along it.
+
+    room: how far the first slope meets its end.  length: how far the dual is largest, were there no ends.
+    """
+
+    ahead: Array
+    dx: Array
+    curvature: float
+    room: float
+    length: float
+
+
 @njit(cache=True, nogil=True)
-def _face(rows: Any, first: Any, last: Any, q: Any, s: Any, scale: Any, x: Any) -> Any:
+def _to_face(rows: DualRows, ascent: Ascent) -> tuple[bool, int]:
     """Move the free slopes to the maximum of the dual over them; (whether the box was in the way, rows read)."""
-    X, b, c, _, _, code, parameter = rows
-    free, low, high = _free(rows, first, last, q, s)
+    X, b, loss = rows.X, rows.labels, rows.loss
+    first, q, s, x = ascent.first, ascent.q, ascent.s, ascent.x
+    free, low, high = _free(rows, ascent)
     size = free.shape[0]
     if size == 0:
         return False, 0
-    r, bend, diagonal, c_free = np.empty(size), np.empty(size), np.empty(size), c[free]
+    r, bend, diagonal, c_free = np.empty(size), np.empty(size), np.empty(size), rows.weights[free]
     for f in range(size):
         j = free[f]
-        r[f] = dot(X, j, x) - _conjugate_slope(code, parameter, s[j], b[j])
-        bend[f] = _conjugate_curvature(code, s[j])
+        r[f] = dot(X, j, x) - _conjugate_slope(loss, s[j], b[j])
+        bend[f] = _conjugate_curvature(loss, s[j])
         diagonal[f] = bend[f] + q[j - first]
-    noise = _noise(rows, first, last, q, s) ** 2 * (c_free / diagonal).sum()
-    place, dx, blocked, reads = _conjugate_gradients(
-        X, free, c_free, s[free], r, bend, diagonal, low, high, scale, noise
-    )
-    if code == LOGISTIC:
+    noise = _noise(rows, ascent) ** 2 * (c_free / diagonal).sum()
+    face = Face(free, c_free, bend, diagonal, low, high)
+    place, dx, blocked, reads = _conjugate_gradients(X, face, ascent.scale, s[free], r, noise)
+    if loss.code == LOGISTIC:
         t = _line_search(rows, free, s, place, x, dx)
         place, dx, reads = s[free] + t * (place - s[free]), t * dx, reads + 1
     s[free] = place
@@ -283,24 +279,26 @@ def _face(rows: Any, first: Any, last: Any, q: Any, s: Any, scale: Any, x: Any) 
 
 
 @njit(cache=True, nogil=True)
-def _noise(rows: Any, first: Any, last: Any, q: Any, s: Any) -> Any:
+def _noise(rows: DualRows, ascent: Ascent) -> float:
     """How large the rounding error of a prediction at x(s) may be, where large parts of x(s) cancel."""
+    first, last, q, s = ascent.first, ascent.last, ascent.q, ascent.s
     total = 0.0
     for j in range(first, last):
         total += q[j - first] * abs(s[j])
-    return 2.0**-52 * max(total, np.abs(rows[1][first:last]).max())
+    return 2.0**-52 * max(total, np.abs(rows.labels[first:last]).max())
 
 
 @njit(cache=True, nogil=True)
-def _free(rows: Any, first: Any, last: Any, q: Any, s: Any) -> Any:
+def _free(rows: DualRows, ascent: Ascent) -> tuple[Integers, Array, Array]:
     """The rows whose slopes lie inside the box, and the two ends between which each may move.
 
     A kink of the conjugate, at s = 0 of the ε-insensitive loss, is an end too. The logistic loss has none here: its
     dual is infinitely steep at the ends, and the line search keeps away from them. Rows of zeros, or of weight zero,
     have nothing to do with the others.
     """
-    _, _, _, low, high, code, parameter = rows
-    kinked, ends = code == EPSILON_INSENSITIVE and parameter > 0.0, code != LOGISTIC
+    low, high, loss = rows.low, rows.high, rows.loss
+    first, last, q, s = ascent.first, ascent.last, ascent.q, ascent.s
+    kinked, ends = loss.code == EPSILON_INSENSITIVE and loss.parameter > 0.0, loss.code != LOGISTIC
     free, lows, highs = np.empty(last - first, np.int64), np.empty(last - first), np.empty(last - first)
     size = 0
     for j in range(first, last):
@@ -314,13 +312,14 @@ def _free(rows: Any, first: Any, last: Any, q: Any, s: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _conjugate_gradients(
-    X: Any, free: Any, c: Any, place: Any, r: Any, bend: Any, diagonal: Any, low: Any, high: Any, scale: Any, noise: Any
-) -> Any:
+    X: Matrix, face: Face, scale: Array, place: Array, r: Array, noise: float
+) -> tuple[Array, Array, bool, int]:
     """Move ``place`` by the solution of (bend + A A^T) step = r, or until the first of its numbers meets an end.
 
     A A^T is over the free rows in the metric ``scale``, with row weights c; products of two vectors are weighted by c,
     in which the system is symmetric. Returns the place, the move of x, whether an end was met, and the iterations.
     """
+    free, c, bend, diagonal = face.free, face.weights, face.bend, face.diagonal
     size, d = free.shape[0], scale.shape[0]
     total, dx, image = np.zeros(d), np.empty(d), np.empty(size)
     ahead = r / diagonal
@@ -329,20 +328,18 @@ def _conjugate_gradients(
     while error > goal and reads < 2 * min(size, d) + 50:
         dx[:] = 0.0
         for f in range(size):
-            add_row(X, free[f], -c[f] * ahead[f], scale, dx)
+            add_scaled(X, free[f], -c[f] * ahead[f], scale, dx)
         for f in range(size):
             image[f] = bend[f] * ahead[f] - dot(X, free[f], dx)
         reads += 1
         curvature = (c * ahead * image).sum()
-        room, wall = _room(place, ahead, low, high)
+        room, wall = _room(place, ahead, face.low, face.high)
         length = error / curvature if curvature > 0.0 else np.inf
         if min(length, room) == np.inf:
             break
         if room <= length:
-            place, dx, tries = _past_walls(
-                X, free, c, place, r, bend, ahead, dx, room, length, curvature, low, high, scale
-            )
-            place[wall] = low[wall] if ahead[wall] < 0.0 else high[wall]  # not a rounding error away from it
+            place, dx, tries = _past_walls(X, face, scale, place, r, Line(ahead, dx, curvature, room, length))
+            place[wall] = face.low[wall] if ahead[wall] < 0.0 else face.high[wall]  # not a rounding error away from it
             return place, total + dx, True, reads + tries
         place = place + length * ahead
         total += length * dx
@@ -353,33 +350,21 @@ def _conjugate_gradients(
 
 
 @njit(cache=True, nogil=True)
-def _past_walls(
-    X: Any,
-    free: Any,
-    c: Any,
-    place: Any,
-    r: Any,
-    bend: Any,
-    ahead: Any,
-    dx: Any,
-    room: Any,
-    length: Any,
-    curvature: Any,
-    low: Any,
-    high: Any,
-    scale: Any,
-) -> Any:
-    """Go on along ``ahead`` beyond the first wall, each number as far as its own end, where the dual gains by it.
+def _past_walls(X: Matrix, face: Face, scale: Array, place: Array, r: Array, line: Line) -> tuple[Array, Array, int]:
+    """Go on along the line beyond the first wall, each number as far as its own end, where the dual gains by it.
 
-    Otherwise one step would set one slope only, and there may be thousands to set.
+    Otherwise one step would set one slope only, and there may be thousands to set. Returns the place, the move of x,
+    and how many lengths were tried.
     """
+    free, c, bend, low, high = face.free, face.weights, face.bend, face.low, face.high
+    ahead, dx, curvature, room, length = line
     straight = room * (c * r * ahead).sum() - 0.5 * room * room * curvature
     trial, tries = min(length, 1e6 * room), 0
     while trial > 2.0 * room and tries < 20:
         bent = np.minimum(np.maximum(place + trial * ahead, low), high)
         move, moved = bent - place, np.zeros(dx.shape[0])
         for f in range(free.shape[0]):
-            add_row(X, free[f], -c[f] * move[f], scale, moved)
+            add_scaled(X, free[f], -c[f] * move[f], scale, moved)
         gain = 0.0
         for f in range(free.shape[0]):
             gain += c[f] * move[f] * (r[f] - 0.5 * (bend[f] * move[f] - dot(X, free[f], moved)))
@@ -391,7 +376,7 @@ def _past_walls(
 
 
 @njit(cache=True, nogil=True)
-def _room(place: Any, ahead: Any, low: Any, high: Any) -> Any:
+def _room(place: Array, ahead: Array, low: Array, high: Array) -> tuple[float, int]:
     """How far the place may go along ``ahead``, and which of its numbers then meets its end."""
     room, wall = np.inf, -1
     for f in range(place.shape[0]):
@@ -403,11 +388,11 @@ def _room(place: Any, ahead: Any, low: Any, high: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _line_search(rows: Any, free: Any, s: Any, place: Any, x: Any, dx: Any) -> Any:
+def _line_search(rows: DualRows, free: Integers, s: Array, place: Array, x: Array, dx: Array) -> float:
     """A share of the Newton step from s to place with which the dual grows, for the logistic loss."""
-    X, b, c, low, high, code, parameter = rows
+    X, b, c, loss = rows.X, rows.labels, rows.weights, rows.loss
     step = place - s[free]
-    room, _ = _room(s[free], step, low[free], high[free])
+    room, _ = _room(s[free], step, rows.low[free], rows.high[free])
     t = min(1.0, 0.9 * room)
     linear = quadratic = 0.0
     for f in range(free.shape[0]):
@@ -417,9 +402,7 @@ def _line_search(rows: Any, free: Any, s: Any, place: Any, x: Any, dx: Any) -> A
         gain = t * linear + 0.5 * t * t * quadratic
         for f in range(free.shape[0]):
             j = free[f]
-            gain -= c[j] * (
-                conjugate(code, parameter, s[j] + t * step[f], b[j]) - conjugate(code, parameter, s[j], b[j])
-            )
+            gain -= c[j] * (conjugate(loss, s[j] + t * step[f], b[j]) - conjugate(loss, s[j], b[j]))
         if gain > 0.0:
             break
         t *= 0.5

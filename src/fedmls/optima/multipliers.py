@@ -16,13 +16,15 @@ stage is solved, the better is the bound that :mod:`fedmls.bounds.certificate` m
 here: :mod:`fedmls.optima.solve` computes both sides anew.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedmls.bounds.certificate import least
+from fedmls.local.rows import DualRows, Matrix
 from fedmls.losses import LOGISTIC, SQUARED_HINGE
 from fedmls.optima import multiplier_rows as kernels
+from fedmls.optima.multiplier_rows import Stage
 from fedmls.types import Array
 
 if TYPE_CHECKING:
@@ -55,18 +57,11 @@ class _Data(NamedTuple):
     """
 
     problem: "Problem"
-    rows: Any
+    rows: DualRows
     ridge: Array
     mass: Array
     shift: Array
     tolerance: float
-
-
-class _Stage(NamedTuple):
-    """One smoothed objective."""
-
-    sigma: float
-    multipliers: Array
 
 
 class _View(NamedTuple):
@@ -100,7 +95,7 @@ def minimise(problem: "Problem", tolerance: float) -> Minimum:
     With few columns more digits are cheap: then it goes on to FEW_TOLERANCE, for at most as many steps again.
     """
     data = _prepare(problem, min(tolerance, FEW_TOLERANCE) if problem.dimension <= FEW else tolerance)
-    stage = _Stage(_first_sigma(data), np.zeros(len(problem.y)))
+    stage = Stage(_first_sigma(data), np.zeros(len(problem.y)))
     view = best = _look(data, stage, np.zeros(problem.dimension), np.zeros(len(problem.y)))
     steps = iterations = stages = in_stage = 0
     last, curvature = STEPS, view.bends
@@ -115,7 +110,7 @@ def minimise(problem: "Problem", tolerance: float) -> Minimum:
             if stage.sigma == np.inf:
                 break
             growth = SHRINKAGE if stuck else QUICK_GROWTH if in_stage <= QUICK else GROWTH
-            stage, stages, in_stage = _Stage(growth * stage.sigma, view.slopes), stages + 1, 0
+            stage, stages, in_stage = Stage(growth * stage.sigma, view.slopes), stages + 1, 0
             curvature = growth * view.bends  # the rows curved now tell more than those the new multipliers leave so
             view = _look(data, stage, x, p)
             best = min(view, best, key=lambda view: view.gap)
@@ -129,32 +124,26 @@ def _prepare(problem: "Problem", tolerance: float) -> _Data:
     if problem.intercept and not problem.loss.is_classification:
         shift[-1] = np.median(problem.y)
     labels = problem.y - shift[-1]
-    rows = (
-        kernels.compact(problem.X),
-        labels,
-        omega,
-        *problem.loss.box(labels),
-        problem.loss.code,
-        problem.loss.parameter,
-    )
+    low, high = problem.loss.box(labels)
+    rows = problem.dual_rows._replace(X=kernels.compact(problem.X), labels=labels, weights=omega, low=low, high=high)
     ridge = np.zeros(d)
     ridge[: problem.penalised] = problem.l2
-    mass = kernels.column_squares(rows[0], omega, d)
+    mass = kernels.column_squares(rows.X, omega, d)
     mass[mass == 0.0] = 1.0
     return _Data(problem, rows, ridge, mass, shift, tolerance)
 
 
 def _first_sigma(data: _Data) -> float:
     """One with which a typical row is curved at first: a slope's range over a residual's."""
-    loss, labels = data.problem.loss, data.rows[1]
+    loss, labels = data.problem.loss, data.rows.labels
     if loss.code in (LOGISTIC, SQUARED_HINGE):
         return np.inf
     return loss.lipschitz() / (float(np.mean(np.abs(labels))) or 1.0)
 
 
-def _look(data: _Data, stage: _Stage, x: Array, p: Array) -> _View:
-    slopes, bends = kernels.respond(data.rows, stage.sigma, stage.multipliers, p)
-    pull = kernels.pull(data.rows[0], data.rows[2] * slopes, len(x))
+def _look(data: _Data, stage: Stage, x: Array, p: Array) -> _View:
+    slopes, bends = kernels.respond(data.rows, stage, p)
+    pull = kernels.pull(data.rows.X, data.rows.weights * slopes, len(x))
     losses, offset, apart = kernels.account(data.rows, slopes, p)
     value = losses + 0.5 * float(data.ridge @ x**2)
     bound = least(data.problem, offset - float(data.shift @ pull), pull, search_radius(x + data.shift))
@@ -167,24 +156,23 @@ def search_radius(x: Array) -> float:
     return 10 * float(np.linalg.norm(x)) or 1.0
 
 
-def _step(data: _Data, stage: _Stage, view: _View, ahead: Array, refresh: bool) -> tuple[bool, Array, Array]:
+def _step(data: _Data, stage: Stage, view: _View, ahead: Array, refresh: bool) -> tuple[bool, Array, Array]:
     """The best step along a direction: whether it leads anywhere, and x and the predictions there."""
-    X, m = data.rows[0], len(view.p)
+    X, m = data.rows.X, len(view.p)
     predicted = kernels.predictions(X, m, ahead)
     linear, quadratic = float((data.ridge * view.x) @ ahead), float(data.ridge @ ahead**2)
-    length = kernels.step_length(data.rows, stage.sigma, stage.multipliers, view.p, predicted, linear, quadratic)
+    length = kernels.step_length(data.rows, stage, view.p, predicted, linear, quadratic)
     x = view.x + length * ahead
     return length > 0.0, x, kernels.predictions(X, m, x) if refresh else view.p + length * predicted
 
 
-def _direction(data: _Data, stage: _Stage, view: _View, curvature: Array) -> tuple[Array, int]:
+def _direction(data: _Data, stage: Stage, view: _View, curvature: Array) -> tuple[Array, int]:
     """Newton's direction, roughly, and the conjugate gradients it took; without a curved row as if all were."""
-    X, omega = data.rows[0], data.rows[2]
-    weights = omega * curvature
+    weights = data.rows.weights * curvature
     chosen = np.flatnonzero(weights)
     if len(chosen) == 0:
         return -view.gradient / (data.ridge + data.mass * (stage.sigma if stage.sigma < np.inf else 1.0)), 0
-    part, weights = kernels.chosen_rows(X, chosen), weights[chosen]
+    part, weights = kernels.chosen_rows(data.rows.X, chosen), weights[chosen]
     few = len(view.gradient) <= FEW
     ridge = data.ridge + (FEW_DAMPING if few else DAMPING) * float(curvature.max()) * data.mass
     if few:
@@ -193,7 +181,7 @@ def _direction(data: _Data, stage: _Stage, view: _View, curvature: Array) -> tup
     return ahead, used
 
 
-def _solved(part: Any, weights: Array, ridge: Array, gradient: Array) -> Array:
+def _solved(part: Matrix, weights: Array, ridge: Array, gradient: Array) -> Array:
     """The same system solved outright: a matter of milliseconds for a few hundred columns, however ill-conditioned."""
     from scipy import sparse
     from scipy.linalg import cho_factor, cho_solve
