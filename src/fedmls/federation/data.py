@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, is_sparse, positive, truth, unknown, whole
+from fedmls.checks import is_sparse, positive, truth, unknown, whole
 from fedmls.datasets.files import UNREADABLE, Table, kind_of, label_text, read_table, text_columns
 from fedmls.datasets.files import sorted_classes as sorted_classes
 from fedmls.federation.job import read_config
 from fedmls.federation.secure import from_text
+from fedmls.hyperparameters import hyperparameters
 from fedmls.types import Array
 
 

@@ -19,14 +19,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from fedmls.algorithms import from_dict, to_dict
-from fedmls.checks import at_least, check_batch, hyperparameters, one_of, positive, real, truth, unknown, whole
+from fedmls.algorithms import from_dict
+from fedmls.checks import at_least, check_batch, one_of, positive, real, truth, unknown, whole
 from fedmls.federation.messages import RUN_NAME
 from fedmls.federation.privacy import Privacy, check_private
 from fedmls.federation.secure import check_secure
 from fedmls.files import whole_file
+from fedmls.hyperparameters import hyperparameters, to_dict
 from fedmls.losses import Loss, get_loss
-from fedmls.rounds import check_algorithm, participants
+from fedmls.rounds import require_algorithm
 from fedmls.types import Algorithm
 
 FILES = ("job.toml", "job.json")
@@ -86,7 +87,7 @@ class Job:
     start: str | None = None
 
     def __post_init__(self) -> None:
-        check_algorithm(self.algorithm)
+        require_algorithm(self.algorithm)
         whole("rounds", self.rounds)
         whole("every", self.every)
         whole("seed", self.seed, least=0, most=2**63 - 1)
@@ -136,7 +137,7 @@ class Job:
         one_of("on_missing", self.on_missing, ON_MISSING)
         one_of("on_bad", self.on_bad, ON_BAD)
         if "without" in (self.on_missing, self.on_bad) and (
-            participants(self.algorithm) is None or self.algorithm.traits.follow_up
+            self.algorithm.participants is None or self.algorithm.traits.follow_up
         ):
             key = "on_missing" if self.on_missing == "without" else "on_bad"
             raise ValueError(

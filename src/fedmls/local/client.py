@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmls.local import curvature, descent
+from fedmls.local.compressors import compress
 from fedmls.local.cut_rows import cuts
 from fedmls.local.prox import no_l1, prox
 from fedmls.local.prox_rows import ascend_rows
@@ -95,8 +96,6 @@ class BaseLocal(ABC):
     def cut_height(self) -> Array: ...
 
     def compress(self, v: Array, method: str, level: float) -> Array:
-        from fedmls.compression import compress
-
         self.tosses += 1
         return np.asarray(
             self._out(compress(self._rows(v), method, level, self.seed, self.k, self.ids, COINS + self.tosses))
