@@ -117,6 +117,11 @@ def _joined(inner: Any, names: tuple[str, ...]) -> Any:
     return type(inner.__name__, (namedtuple(inner.__name__, fields),), {"inner": inner})
 
 
+def address_inside(algorithm: Algorithm) -> str:
+    """Return the address of the algorithm, or of the one that is compressed."""
+    return algorithm.algorithm.address() if isinstance(algorithm, Compressed) else algorithm.address()
+
+
 def check_compression(method: str, level: float, methods: Sequence[str]) -> None:
     """Check the method, which must be one of these, and its level."""
     one_of("method", method, methods)
