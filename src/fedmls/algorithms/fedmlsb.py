@@ -144,7 +144,6 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         reads_all_rows=True,
         varying=True,
         reveals_objective=True,
-        needs_rows=True,
     )
     lanes: int = 3
 
