@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedmls.checks import whole
-from fedmls.types import Algorithm, Array
+from fedmls.types import Algorithm, Array, Counts
 
 
 def require_algorithm(algorithm: Any) -> None:
@@ -28,7 +28,7 @@ def check_participants(algorithm: Algorithm, problem: Any) -> None:
         )
 
 
-def drawn(algorithm: Algorithm, n: int, random: "ServerRandom", k: int) -> Any:
+def drawn(algorithm: Algorithm, n: int, random: "ServerRandom", k: int) -> Counts | None:
     """Return the clients that are asked in round k, sorted; None for all."""
     some = algorithm.participants
     if some is None:
@@ -37,7 +37,7 @@ def drawn(algorithm: Algorithm, n: int, random: "ServerRandom", k: int) -> Any:
     return np.unique([draw_participants(n, some, random, j) for j in rounds])
 
 
-def draw_participants(n: int, some: int, random: "ServerRandom", k: int) -> Any:
+def draw_participants(n: int, some: int, random: "ServerRandom", k: int) -> Counts:
     """Return the clients that take part in round k, in random order."""
     return random.at(k, purpose=1).choice(n, some, replace=False)
 

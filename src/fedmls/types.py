@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
 References = Mapping[str, str | None]  # of each field of Up a field of Down, or None
 # Of an algorithm: its states are NamedTuples of arrays (the server's also of plain numbers), its messages NamedTuples
 # whose array fields travel. An engine knows none of them: ``Algorithm`` without brackets is any algorithm.
@@ -58,13 +59,13 @@ class Local(Protocol):
         u: Array,
         steps: Array,
         *,
-        scale: Any = 1.0,
+        scale: float | Array = 1.0,
         pull: float = 0.0,
         center: Array | None = None,
         shift: Array | None = None,
         average: Array | None = None,
         radius: float | None = None,
-        count: Any = None,
+        count: Counts | None = None,
     ) -> tuple[Array, Array]:
         """Take ``len(steps)`` local subgradient steps; return the last point and the averaged one.
 
@@ -95,7 +96,7 @@ class Local(Protocol):
         proximal step is that of the losses alone, and leaves out the l2 term.
         """
 
-    def subgradient(self, x: Array, where: Any = True) -> Array:
+    def subgradient(self, x: Array, where: bool | NDArray[np.bool_] = True) -> Array:
         """A subgradient of f_i at x over all rows; zero for clients that ``where`` leaves out."""
 
     def value(self, x: Array) -> Array:
@@ -128,10 +129,10 @@ class Local(Protocol):
     def compress(self, v: Array, method: str, level: float) -> Array:
         """v made smaller to send (see :mod:`fedmls.compression`), with random numbers of the client's own."""
 
-    def own(self, values: "Sequence[float]") -> Any:
+    def own(self, values: Sequence[float]) -> NDArray[Any]:
         """The client's own of the values, one for each client, shaped to multiply its vectors."""
 
-    def run_length(self, q: "float | Sequence[float]") -> Any:
+    def run_length(self, q: float | Sequence[float]) -> Counts:
         """Successes of a coin with probability q before its first failure, drawn by the client."""
 
     def place(self, participants: int | None) -> Any:

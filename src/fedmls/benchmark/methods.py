@@ -2,8 +2,8 @@
 
 All grids have the same number of points, spaced evenly on a logarithmic scale around the problem's own scale. Where a
 second parameter matters much, the points are shared between some of its values. Methods with local steps get some of
-their points with as much local work in a round as FedMLS-D makes. To add a method: one line in METHODS. An algorithm
-from outside of the package gets its points around its own fair start (:func:`method_of`).
+their points with as much local work in a round as FedMLS-D makes. To add a method: one line in METHODS. Any other
+algorithm, also from outside of the package, gets its points around its own fair start (:func:`method_of`).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,6 @@ import numpy as np
 
 from fedmls.algorithms import (
     ADMM,
-    ALGORITHMS,
     DCS,
     Bundle,
     CoCoA,
@@ -328,11 +327,11 @@ METHODS: dict[str, Method] = {
 
 def is_method(name: str) -> bool:
     """Whether :func:`method_of` knows the name, without loading anything."""
-    return name in METHODS or ":" in name or (name in names() and name not in ALGORITHMS)
+    return name in METHODS or ":" in name or name in names()
 
 
 @cache
-def _external(name: str) -> Method:
+def _around_fair_start(name: str) -> Method:
     algorithm = find(name)
 
     def make(s: Scale, c: float) -> Algorithm:
@@ -345,5 +344,5 @@ def _external(name: str) -> Method:
 
 
 def method_of(name: str) -> Method:
-    """Return the method of this name: one of METHODS, or an algorithm from outside (:func:`fedmls.algorithms.find`)."""
-    return METHODS[name] if name in METHODS else _external(name)
+    """Return the method of this name: one of METHODS, or any other algorithm (:func:`fedmls.algorithms.find`)."""
+    return METHODS[name] if name in METHODS else _around_fair_start(name)
