@@ -44,6 +44,7 @@ from fedmls.theory import Plan, plan
 from fedmls.types import Run
 
 if TYPE_CHECKING:
+    from fedmls.contract import check_algorithm
     from fedmls.estimators import (
         FederatedLADRegressor,
         FederatedLinearSVC,
@@ -87,6 +88,7 @@ __all__ = [
     "Scaffold",
     "Subgradient",
     "Tamuna",
+    "check_algorithm",
     "datasets",
     "epsilon_insensitive",
     "huber",
@@ -103,7 +105,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The estimators are loaded when they are asked for: scikit-learn takes a while."""
+    """The estimators are loaded when they are asked for: scikit-learn takes a while. So is the check of algorithms."""
+    if name == "check_algorithm":
+        from fedmls.contract import check_algorithm
+
+        return check_algorithm
     if name == "estimators" or name.startswith("Federated"):
         import importlib
 

@@ -3,14 +3,11 @@
 import difflib
 import math
 import tomllib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
 from numbers import Real
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any
 
 import numpy as np
-
-T = TypeVar("T")
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:
@@ -153,33 +150,3 @@ def _dense(X: Any) -> Any:
         return array.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"X must hold numbers: {error}; encode text columns first") from None
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def hyperparameters(cls: type[T]) -> type[T]:
-    """A frozen keyword-only dataclass whose constructor names the nearest parameter on a typo."""
-    made = dataclass(frozen=True, kw_only=True)(cls)
-    original: Callable[..., None] = made.__init__
-    types = {field.name: str(field.type) for field in fields(made)}  # type: ignore[arg-type]
-    known = list(types)
-
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if args:
-            raise TypeError(f"{cls.__name__} takes its parameters by name: {', '.join(known)}")
-        for key in kwargs:
-            if key not in known:
-                raise TypeError(unknown(f"parameter of {cls.__name__}", key, known))
-        original(self, **{key: _plain_number(value, types[key]) for key, value in kwargs.items()})
-
-    init.__doc__ = original.__doc__
-    init.__wrapped__ = original  # type: ignore[attr-defined]
-    made.__init__ = init  # type: ignore[method-assign]
-    return made
-
-
-def _plain_number(value: Any, wanted: str) -> Any:
-    """NumPy's numbers as Python's, and whole numbers as floats where floats are wanted: equal values, equal objects."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, int) and not isinstance(value, bool) and "float" in wanted and real(value) is not None:
-        return float(value)
-    return value

@@ -87,9 +87,9 @@ def _one_of(*names: str) -> Completion:
 
 
 def _algorithms(incomplete: str) -> list[str]:
-    from fedmls import ALGORITHMS
+    from fedmls.algorithms import names
 
-    return _one_of(*ALGORITHMS)(incomplete)
+    return _one_of(*names())(incomplete)
 
 
 def _losses(incomplete: str) -> list[str]:
@@ -222,7 +222,13 @@ def compare(
     list_: Annotated[bool, typer.Option("--list", help="Show the problems and the methods, run nothing.")] = False,
     algorithms: Annotated[
         str | None,
-        typer.Option(help="Only these methods, with commas between; --list shows them.", autocompletion=_methods),
+        typer.Option(
+            help="Only these methods, with commas between: those of --list, module:Class, path/to/file.py:Class.",
+            autocompletion=_methods,
+        ),
+    ] = None,
+    also: Annotated[
+        str | None, typer.Option(help="These, too: algorithms of your own, module:Class or path/to/file.py:Class.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of a run at most; expensive problems have fewer.")] = 500,
     seeds: Annotated[int, typer.Option(help="Runs of the best grid points, with other mini-batches.")] = 3,
@@ -260,7 +266,8 @@ def compare(
         raise ValueError("--suite is all problems; leave out --suite or the names")
     chosen = entries(list(SUITE) if suite else problems or list(SUITE)[:1])
     one_of("profile-by", profile_by, comparing.COSTS)
-    names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
+    names = list(METHODS) if algorithms is None else [name.strip() for name in algorithms.split(",")]
+    names += [] if also is None else [name.strip() for name in also.split(",")]
     settings = comparing.Settings(rounds, seeds, grid, batch)
     done = comparing.compare(chosen, out, settings, names, jobs=jobs, tell=_say)
     tables.write(done, profile_by, markdown)
@@ -346,11 +353,12 @@ def doctor(
 @told
 def list_() -> None:
     """Algorithms, losses, data sets and experiments that are there."""
-    from fedmls import ALGORITHMS, LOSSES
+    from fedmls import LOSSES
+    from fedmls.algorithms import names
     from fedmls.datasets import DATASETS
     from fedmls.experiments.spec import shipped
 
-    for title, entries in (("Algorithms", ALGORITHMS), ("Losses", LOSSES), ("Experiments for fedmls run", shipped())):
+    for title, entries in (("Algorithms", names()), ("Losses", LOSSES), ("Experiments for fedmls run", shipped())):
         _say(f"{title}: {', '.join(entries)}")
     _say("Data sets:", *(f"  {name:26}{dataset.about}" for name, dataset in DATASETS.items()))
 
@@ -466,7 +474,8 @@ def federate(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            help="fedmlsb unless given; fedmls pairs its rounds, two in an exchange. fedmls list shows all.",
+            help="fedmlsb unless given; fedmls pairs its rounds, two in an exchange. fedmls list shows all; or "
+            "module:Class, of a module that the nodes have.",
             autocompletion=_algorithms,
         ),
     ] = None,

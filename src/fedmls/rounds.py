@@ -1,28 +1,23 @@
 """What both engines need, the simulation and the federation: coins, who takes part, means, what travels."""
 
-import sys
 from typing import Any
 
 import numpy as np
 
 from fedmls.checks import whole
-from fedmls.types import Algorithm, Array
+from fedmls.types import Algorithm, Array, Counts
 
 
-def check_algorithm(algorithm: Any) -> None:
-    if isinstance(algorithm, type) or not hasattr(algorithm, "client_round"):
+def require_algorithm(algorithm: Any) -> None:
+    """Refuse what is no algorithm, or is a class of one."""
+    if not isinstance(algorithm, Algorithm):
         raise ValueError(
             f"{algorithm!r} is no algorithm; give an object such as fedmls.FedMLS(lam0=1.0), or fedmls.make(name)"
         )
 
 
-def participants(algorithm: Algorithm) -> int | None:
-    """How many clients, drawn at random, take part in a round; None for all."""
-    return getattr(algorithm, "participants", None)
-
-
 def check_participants(algorithm: Algorithm, problem: Any) -> None:
-    some = participants(algorithm)
+    some = algorithm.participants
     if some is None:
         return
     if whole("participants", some) > problem.n:
@@ -33,26 +28,18 @@ def check_participants(algorithm: Algorithm, problem: Any) -> None:
         )
 
 
-def drawn(algorithm: Algorithm, n: int, random: "ServerRandom", k: int) -> Any:
+def drawn(algorithm: Algorithm, n: int, random: "ServerRandom", k: int) -> Counts | None:
     """Return the clients that are asked in round k, sorted; None for all."""
-    some = participants(algorithm)
+    some = algorithm.participants
     if some is None:
         return None
     rounds = [k - 1, k] if algorithm.traits.follow_up and k > 1 else [k]
     return np.unique([draw_participants(n, some, random, j) for j in rounds])
 
 
-def draw_participants(n: int, some: int, random: "ServerRandom", k: int) -> Any:
+def draw_participants(n: int, some: int, random: "ServerRandom", k: int) -> Counts:
     """Return the clients that take part in round k, in random order."""
     return random.at(k, purpose=1).choice(n, some, replace=False)
-
-
-def message_types(algorithm: Algorithm) -> tuple[Any, Any]:
-    """The algorithm's Down and Up; a wrapper's are those of what it wraps."""
-    while hasattr(algorithm, "algorithm"):
-        algorithm = algorithm.algorithm
-    module = sys.modules[type(algorithm).__module__]
-    return module.Down, module.Up
 
 
 def arrays(message: Any, but: tuple[str, ...] = ()) -> list[Array]:

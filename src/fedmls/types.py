@@ -16,19 +16,27 @@ The array fields of ``down`` and ``up`` are what travels: vectors and bytes are 
 all clients of a simulation, and nothing but arithmetic is done to them.
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, get_args, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
-State = Any  # a NamedTuple of arrays and plain numbers, private to its algorithm
-Message = Any  # a NamedTuple; its array fields travel
+Counts = NDArray[np.int64]
+References = Mapping[str, str | None]  # of each field of Up a field of Down, or None
+# Of an algorithm: its states are NamedTuples of arrays (the server's also of plain numbers), its messages NamedTuples
+# whose array fields travel. An engine knows none of them: ``Algorithm`` without brackets is any algorithm.
+ServerT = TypeVar("ServerT", default=Any)
+ClientT = TypeVar("ClientT", default=Any)
+DownT = TypeVar("DownT", default=Any)
+UpT = TypeVar("UpT", default=Any)
 
 
 class Local(Protocol):
@@ -51,13 +59,13 @@ class Local(Protocol):
         u: Array,
         steps: Array,
         *,
-        scale: Any = 1.0,
+        scale: float | Array = 1.0,
         pull: float = 0.0,
         center: Array | None = None,
         shift: Array | None = None,
         average: Array | None = None,
         radius: float | None = None,
-        count: Any = None,
+        count: Counts | None = None,
     ) -> tuple[Array, Array]:
         """Take ``len(steps)`` local subgradient steps; return the last point and the averaged one.
 
@@ -88,7 +96,7 @@ class Local(Protocol):
         proximal step is that of the losses alone, and leaves out the l2 term.
         """
 
-    def subgradient(self, x: Array, where: Any = True) -> Array:
+    def subgradient(self, x: Array, where: bool | NDArray[np.bool_] = True) -> Array:
         """A subgradient of f_i at x over all rows; zero for clients that ``where`` leaves out."""
 
     def value(self, x: Array) -> Array:
@@ -121,10 +129,10 @@ class Local(Protocol):
     def compress(self, v: Array, method: str, level: float) -> Array:
         """v made smaller to send (see :mod:`fedmls.compression`), with random numbers of the client's own."""
 
-    def own(self, values: "Sequence[float]") -> Any:
+    def own(self, values: Sequence[float]) -> NDArray[Any]:
         """The client's own of the values, one for each client, shaped to multiply its vectors."""
 
-    def run_length(self, q: "float | Sequence[float]") -> Any:
+    def run_length(self, q: float | Sequence[float]) -> Counts:
         """Successes of a coin with probability q before its first failure, drawn by the client."""
 
     def place(self, participants: int | None) -> Any:
@@ -142,11 +150,14 @@ class Traits(NamedTuple):
     packed: bytes of one uploaded vector of d numbers, given d and how many clients upload one, in their mean, where it
     is not 8 d (see :mod:`fedmls.compression`).  packed_down: the same of one that is sent down.
     follow_up: with ``participants``, those of a round get the next one's Down too, to learn what came of theirs.
-    proves: its server knows a lower bound on f*, ``lower_bound(server, radius, x0)``, and f at its model,
-    ``objective(server)`` (NaN where it is not known): nobody has to be asked for either.
+    proves: its server knows a lower bound on f* and f at its model (its ``lower_bound`` and ``objective``): nobody has
+    to be asked for either.
     reads_all_rows: whatever the batch.
     varying: the sizes of its Up differ from round to round; they follow from Down.
     reveals_objective: its uploads hold f_i at some point, or numbers from which f_i follows.
+    needs_rows: it asks ``local`` for what only rows can answer, and functions of an OracleProblem cannot.
+    needs_no_l1: it works on the slopes of rows: an l1 term must be given as rows, too.
+    needs_l2: it works only on problems with an l2 term.
     """
 
     aggregate: str = "mean"
@@ -160,15 +171,63 @@ class Traits(NamedTuple):
     reads_all_rows: bool = False
     varying: bool = False
     reveals_objective: bool = False
+    needs_rows: bool = False
+    needs_no_l1: bool = False
+    needs_l2: bool = False
 
 
-class Algorithm(Protocol):
-    """What an engine needs. Implementations are frozen dataclasses of hyper-parameters."""
+class Scale(NamedTuple):
+    """A problem's own units: its clients; D0/Ḡ, which step sizes and λ/n are counted in; how far a coordinate of the
+    minimiser may be.
+
+    many: local steps that make many passes over a client's rows.  smooth: whether its loss is.
+    """
+
+    n: int
+    step: float
+    reach: float
+    many: int = 250
+    smooth: bool = False
+
+
+class Algorithm(ABC, Generic[ServerT, ClientT, DownT, UpT]):
+    """What an engine needs. Implementations are frozen dataclasses of hyper-parameters, and final::
+
+        @hyperparameters
+        class FedAvg(Algorithm[Server, Client, Down, Up]):
+
+    Of what stands before ``init`` most say nothing but their name.
+
+    references: for privacy, what each field of Up is compared with: a field of Down, or None where it is a difference
+    already. Clients clip what is left, and add noise to it. An algorithm without references does not go with privacy.
+    participants: so many clients, drawn at random, take part in a round; None for all.
+    """
 
     name: ClassVar[str]
+    references: ClassVar[References] = {}
+    participants: int | None = None
+
+    def __init_subclass__(cls) -> None:
+        """Set Down and Up, which the class names in ``Algorithm[Server, Client, Down, Up]``."""
+        super().__init_subclass__()
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            if get_origin(base) is Algorithm:
+                _, _, cls.Down, cls.Up = get_args(base)  # type: ignore[method-assign]
 
     @property
-    def traits(self) -> Traits: ...
+    def Down(self) -> type[DownT]:
+        """The NamedTuple that goes down to the clients."""
+        raise TypeError(f"{type(self).__name__} does not say what it sends; {DERIVE}")
+
+    @property
+    def Up(self) -> type[UpT]:
+        """The NamedTuple that comes up from a client."""
+        raise TypeError(f"{type(self).__name__} does not say what it sends; {DERIVE}")
+
+    @property
+    def traits(self) -> Traits:
+        """What an engine must know about it."""
+        return Traits()
 
     @property
     def rounds_per_exchange(self) -> int:
@@ -176,15 +235,46 @@ class Algorithm(Protocol):
 
         ``broadcast`` of that many rounds is called before the uploads of the first one come in.
         """
+        return 1
 
-    def init(self, x0: Array, n: int) -> tuple[State, State]:
+    @classmethod
+    def address(cls) -> str:
+        """Return the name by which :func:`fedmls.algorithms.find` finds the class: "fedavg", or "module:Class"."""
+        built_in = cls.__module__.partition(".")[0] == __package__
+        return cls.name if built_in else f"{cls.__module__}:{cls.__qualname__}"
+
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        """Return the algorithm with parameters that are a fair start, not a tuned one, on a problem of this scale."""
+        return cls()
+
+    @abstractmethod
+    def init(self, x0: Array, n: int) -> tuple[ServerT, ClientT]:
         """The server's state and the state every client starts from."""
 
-    def broadcast(self, k: int, server: State, rng: np.random.Generator) -> tuple[State, Message]: ...
-    def client_round(self, k: int, client: State, down: Message, local: Local) -> tuple[State, Message]: ...
-    def server_round(self, k: int, server: State, up: Message) -> State: ...
-    def model(self, server: State) -> Array | tuple[Array, ...]:
+    @abstractmethod
+    def broadcast(self, k: int, server: ServerT, rng: np.random.Generator) -> tuple[ServerT, DownT]: ...
+
+    @abstractmethod
+    def client_round(self, k: int, client: ClientT, down: DownT, local: Local) -> tuple[ClientT, UpT]: ...
+
+    @abstractmethod
+    def server_round(self, k: int, server: ServerT, up: UpT) -> ServerT: ...
+
+    @abstractmethod
+    def model(self, server: ServerT) -> Array | tuple[Array, ...]:
         """The answer; or candidates, the one with the smallest objective being the answer."""
+
+    def objective(self, server: ServerT) -> float:
+        """f at the model, of an algorithm that proves; NaN where its server does not know it."""
+        return np.nan
+
+    def lower_bound(self, server: ServerT, radius: float, x0: Array) -> float:
+        """What f is nowhere below in the ball ‖x - x0‖ <= radius, of an algorithm that proves."""
+        return -np.inf
+
+
+DERIVE = "derive it from Algorithm[Server, Client, Down, Up], its four NamedTuples"
 
 
 class Optimum(NamedTuple):

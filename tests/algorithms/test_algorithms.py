@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedmls
 from fedmls.algorithms import from_dict, to_dict
-from fedmls.rounds import ServerRandom, participants, weighted_mean
+from fedmls.rounds import ServerRandom, weighted_mean
 from fedmls.simulation.run import Simulation
 from tests.support.problems import lad, svm
 
@@ -83,7 +83,7 @@ def run_client_by_client(algorithm, problem, rounds, batch, seed):
 
 
 def test_one_client_at_a_time_gives_the_same_bits_as_all_at_once(algorithm):
-    weights = None if participants(algorithm) else [0.1, 0.2, 0.3, 0.4]
+    weights = None if algorithm.participants else [0.1, 0.2, 0.3, 0.4]
     problem = svm(n=4, m=50, weights=weights, l2=0.1)
     run = fedmls.simulate(algorithm, problem, rounds=15, batch=0.3, seed=9)
     assert np.array_equal(run.x, run_client_by_client(algorithm, problem, 15, 0.3, 9))

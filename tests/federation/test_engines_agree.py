@@ -8,7 +8,6 @@ import pytest
 
 import fedmls
 from fedmls.federation import InProcess, Job, NodeConfig, Stopped, decode, drive
-from fedmls.rounds import participants
 from tests.algorithms.test_algorithms import SMALL_STEPS
 from tests.support.federations import Recording, federate, parts
 from tests.support.problems import lad, svm
@@ -33,7 +32,7 @@ def check_same(result, run, columns=SAME):
 @pytest.mark.parametrize("name", fedmls.ALGORITHMS)
 def test_every_algorithm_gives_the_simulations_model(name, fresh, tmp_path):
     algorithm = fedmls.make(name, **SMALL_STEPS.get(name, {}))
-    weights = None if participants(algorithm) else WEIGHTS
+    weights = None if algorithm.participants else WEIGHTS
     problem = svm(n=4, m=50, weights=weights, l2=0.1)
     settings = {"rounds": 7, "batch": 0.3, "seed": 9}
     result = federate(

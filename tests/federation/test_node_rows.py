@@ -18,7 +18,6 @@ from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped
 from fedmls.federation.data import Rows, column_sums, label_texts, read_rows, sorted_classes
 from fedmls.federation.messages import unseal
 from fedmls.federation.survey import natural
-from fedmls.rounds import message_types
 from tests.support.federations import Recording, parts
 from tests.support.problems import lad, svm
 
@@ -284,7 +283,7 @@ def test_no_row_leaves_a_client(algorithm, job, tmp_path):
     transport = Recording(configs)
     drive(tmp_path, transport)
     d, shapes = problem.dimension, {(problem.dimension,), (1,), (0,)}
-    names = {*message_types(algorithm)[1]._fields}
+    names = {*algorithm.Up._fields}
     values = {float(value).hex(): value for value in problem.X[:, :-1].ravel()}
     for _, _, reply in transport.carried:
         message = decode(reply)

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as npst
 import fedmls
 from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode
 from fedmls.federation import privacy as privacies
-from fedmls.federation.privacy import REFERENCES, Privacy, epsilon, noisy
+from fedmls.federation.privacy import Privacy, epsilon, noisy
 from tests.algorithms.test_algorithms import SMALL_STEPS
 from tests.support.federations import Recording, federate, parts
 from tests.support.problems import svm
@@ -59,9 +59,9 @@ def test_runs_add_up():
 def test_what_is_sent_is_at_most_clip_from_what_was_known(up, down, clip):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(privacies, "_with_noise", lambda whole, privacy: whole)
-        sent = noisy(Privacy(clip=clip, noise=1.0), "scaffold", {"dy": up[:3], "dc": up[3:]}, {})
+        sent = noisy(Privacy(clip=clip, noise=1.0), fedmls.Scaffold.references, {"dy": up[:3], "dc": up[3:]}, {})
         assert np.linalg.norm(np.concatenate([sent["dy"], sent["dc"]])) <= clip * (1 + 1e-12)
-        sent = noisy(Privacy(clip=clip, noise=1.0), "fedmls", {"y": up}, {"y": down})["y"]
+        sent = noisy(Privacy(clip=clip, noise=1.0), fedmls.FedMLS.references, {"y": up}, {"y": down})["y"]
         assert np.linalg.norm(sent - down) <= clip * (1 + 1e-9)
         if np.linalg.norm(up - down) <= clip:
             np.testing.assert_allclose(sent, up, rtol=1e-12, atol=1e-12 * clip)
@@ -95,7 +95,7 @@ def test_the_noise_is_a_discrete_gaussian(deviation, monkeypatch):
 
 def test_noise_is_in_whole_steps_and_of_as_many_bits_as_the_grid_has():
     privacy = Privacy(clip=3.0, noise=2.0)
-    sent = noisy(privacy, "scaffold", {"dy": np.zeros(500), "dc": np.zeros(500)}, {})
+    sent = noisy(privacy, fedmls.Scaffold.references, {"dy": np.zeros(500), "dc": np.zeros(500)}, {})
     steps = np.concatenate([sent["dy"], sent["dc"]]) / privacy.grid
     assert np.array_equal(steps, np.round(steps))
     assert len({*(steps.astype(np.int64) % 1024).tolist()}) > 500
@@ -129,20 +129,22 @@ def test_without_a_source_of_noise_a_node_refuses(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
 def test_an_overflow_is_not_told(value):
-    sent = noisy(Privacy(clip=1.0, noise=1.0), "fedavg", {"u": np.full(4, value)}, {"x": np.zeros(4)})["u"]
+    sent = noisy(Privacy(clip=1.0, noise=1.0), fedmls.FedAvg.references, {"u": np.full(4, value)}, {"x": np.zeros(4)})[
+        "u"
+    ]
     assert np.isfinite(sent).all()
 
 
 def test_the_noise_has_the_deviation_it_should_have():
     down = {"y": np.arange(20_000.0)}
-    sent = noisy(Privacy(clip=3.0, noise=2.0), "fedmls", {"y": down["y"]}, down)["y"] - down["y"]
+    sent = noisy(Privacy(clip=3.0, noise=2.0), fedmls.FedMLS.references, {"y": down["y"]}, down)["y"] - down["y"]
     assert abs(sent.std() / 6.0 - 1) < 5 / math.sqrt(2 * 20_000)
     assert abs(sent.mean()) < 5 * 6.0 / math.sqrt(20_000)
-    again = noisy(Privacy(clip=3.0, noise=2.0), "fedmls", {"y": down["y"]}, down)["y"] - down["y"]
+    again = noisy(Privacy(clip=3.0, noise=2.0), fedmls.FedMLS.references, {"y": down["y"]}, down)["y"] - down["y"]
     assert abs(np.corrcoef(sent, again)[0, 1]) < 5 / math.sqrt(20_000)
 
 
-@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("name", [name for name, cls in fedmls.ALGORITHMS.items() if cls.references])
 def test_without_noise_and_clipping_it_is_the_same_run(name, tmp_path, monkeypatch):
     monkeypatch.setattr(privacies, "_with_noise", lambda whole, privacy: whole)
     problem, algorithm = svm(n=4, m=50), fedmls.make(name, **SMALL_STEPS[name])

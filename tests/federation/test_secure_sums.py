@@ -30,8 +30,7 @@ from fedmls.federation import (
 )
 from fedmls.federation import privacy as privacies
 from fedmls.federation.messages import unseal
-from fedmls.federation.privacy import REFERENCES, Privacy
-from fedmls.rounds import participants
+from fedmls.federation.privacy import Privacy
 from tests.algorithms.test_algorithms import SMALL_STEPS
 from tests.federation.test_engines_agree import SAME, WEIGHTS, check_same, named
 from tests.federation.test_faults import Crash, Crashing
@@ -154,9 +153,9 @@ def test_a_mask_is_as_even_as_random_bits(tmp_path):
 @pytest.mark.parametrize("name", SUMMABLE)
 def test_every_algorithm_gives_the_simulations_model(name, tmp_path):
     algorithm = fedmls.make(name, **SMALL_STEPS.get(name, {}))
-    if participants(algorithm):
+    if algorithm.participants:
         algorithm = fedmls.make(name, **SMALL_STEPS.get(name, {}) | {"participants": 3})
-    weights = None if participants(algorithm) else WEIGHTS
+    weights = None if algorithm.participants else WEIGHTS
     problem = svm(n=4, m=50, weights=weights, l2=0.1)
     run = {"rounds": 7, "batch": 0.3, "seed": 9}
     weighted = named(weights) if weights else "equal"
@@ -681,7 +680,7 @@ def test_a_secure_job_goes_to_a_file_and_back(tmp_path):
 
 @pytest.mark.parametrize("name", ["fedmls", "scaffold", "fedavg"])
 def test_with_privacy_it_is_the_noisy_uploads_that_are_summed(name, tmp_path, monkeypatch):
-    assert name in REFERENCES
+    assert fedmls.ALGORITHMS[name].references
     monkeypatch.setattr(privacies, "_with_noise", lambda whole, privacy: whole)
     algorithm = fedmls.make(name, **SMALL_STEPS[name])
     private = {"privacy": Privacy(clip=1e3, noise=1e-4), "report_objective": False, "impute": False}

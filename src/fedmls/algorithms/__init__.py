@@ -1,8 +1,10 @@
 """One file per algorithm, in the letters of its paper. To add one: one file, one line here."""
 
-from dataclasses import fields
+from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
+from fedmls.algorithms._external import GROUP, is_file, load, load_offered, offered
 from fedmls.algorithms.admm import ADMM
 from fedmls.algorithms.bundle import Bundle
 from fedmls.algorithms.cocoa import CoCoA
@@ -25,6 +27,7 @@ from fedmls.algorithms.subgradient import Subgradient
 from fedmls.algorithms.tamuna import Tamuna
 from fedmls.checks import unknown
 from fedmls.compression import Compressed
+from fedmls.hyperparameters import describe, to_dict
 from fedmls.schedules import Power
 from fedmls.types import Algorithm
 
@@ -32,6 +35,7 @@ __all__ = [
     "ADMM",
     "ALGORITHMS",
     "DCS",
+    "ONLY_INSTALLED",
     "Bundle",
     "CoCoA",
     "Compressed",
@@ -45,6 +49,7 @@ __all__ = [
     "FedMLSP",
     "FedProx",
     "FedSplit",
+    "Finder",
     "GradSkip",
     "LoCoDL",
     "Scaffnew",
@@ -52,8 +57,12 @@ __all__ = [
     "Subgradient",
     "Tamuna",
     "describe",
+    "find",
+    "find_installed",
     "from_dict",
+    "is_file",
     "make",
+    "names",
     "to_dict",
 ]
 
@@ -62,50 +71,61 @@ _IN_ORDER = (
     *(FedAvg, Scaffold, Scaffnew, GradSkip, Tamuna, LoCoDL, FedComLoc, FedProx, FedDyn, FedSplit),
     *(Subgradient, DCS, ADMM, CoCoA, Bundle),
 )
-ALGORITHMS: dict[str, type[Any]] = {cls.name: cls for cls in _IN_ORDER}
+ALGORITHMS: dict[str, type[Algorithm]] = {cls.name: cls for cls in _IN_ORDER}
+
+Finder = Callable[[str], type[Algorithm]]
+
+
+def find(name: Any, base: Path = Path()) -> type[Algorithm]:
+    """Return the class of an algorithm by its name.
+
+    name: that of an algorithm of this package, or of an entry point of the group "fedmls.algorithms"; "module:Class";
+    or "path/to/file.py:Class", a path from ``base`` on.
+    """
+    if isinstance(name, str):
+        if name in ALGORITHMS:
+            return ALGORITHMS[name]
+        if ":" in name:
+            return load(name, base)
+        if name in offered():
+            return load_offered(name)
+    raise ValueError(unknown("algorithm", name, names()))
+
+
+def names() -> list[str]:
+    """Return the names of all algorithms that are installed: those of this package, and entry points."""
+    return [*ALGORITHMS, *(name for name in offered() if name not in ALGORITHMS)]
+
+
+def find_installed(name: Any, allowed: Collection[str] = ()) -> type[Algorithm]:
+    """The same, but run no code that is not known here: of this package, an entry point, or one of those allowed."""
+    entries = {point.value for point in offered().values()}
+    if isinstance(name, str) and ":" in name and name not in entries | {*allowed}:
+        if is_file(name):
+            raise ValueError(f"algorithm {name!r} is a file; {ONLY_INSTALLED}")
+        raise ValueError(f"algorithm {name!r} is not allowed here; name it in algorithms of the node's configuration")
+    return find(name)
+
+
+ONLY_INSTALLED = (
+    "the nodes run only code that is installed there: make it a module, or an entry point of the group " + GROUP
+)
 
 
 def make(name: str, **parameters: Any) -> Algorithm:
-    """The algorithm of that name with these parameters, e.g. ``make("fedmls", lam0=1.0)``."""
-    if not isinstance(name, str) or name not in ALGORITHMS:
-        raise ValueError(unknown("algorithm", name, ALGORITHMS))
-    made: Algorithm = ALGORITHMS[name](**parameters)
-    return made
+    """The algorithm of that name (see :func:`find`) with these parameters, e.g. ``make("fedmls", lam0=1.0)``."""
+    return find(name)(**parameters)
 
 
-def to_dict(algorithm: Algorithm) -> dict[str, Any]:
-    """The algorithm as plain values, for JSON."""
-    parameters = {field.name: _plain(getattr(algorithm, field.name)) for field in fields(algorithm)}  # type: ignore[arg-type]
-    return {"name": algorithm.name, "parameters": parameters}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Power):
-        return {"power": [value.scale, value.exponent]}
-    return to_dict(value) if hasattr(value, "client_round") else value
-
-
-def from_dict(values: dict[str, Any]) -> Algorithm:
+def from_dict(values: dict[str, Any], finder: Finder = find) -> Algorithm:
     """The inverse of :func:`to_dict`."""
-    parameters = {name: _from_plain(value) for name, value in values["parameters"].items()}
+    parameters = {name: _from_plain(value, finder) for name, value in values["parameters"].items()}
     if values["name"] == Compressed.name:
         return Compressed(**parameters)
-    return make(values["name"], **parameters)
+    return finder(values["name"])(**parameters)
 
 
-def _from_plain(value: Any) -> Any:
+def _from_plain(value: Any, finder: Finder) -> Any:
     if not isinstance(value, dict):
         return value
-    return Power(*value["power"]) if "power" in value else from_dict(value)
-
-
-def describe(algorithm: Algorithm) -> str:
-    """The parameters that differ from their defaults, or the first one: "lam0=10, paired=True"."""
-    shown = []
-    changed = [field.name for field in fields(algorithm) if getattr(algorithm, field.name) != field.default]  # type: ignore[arg-type]
-    for field in fields(algorithm):  # type: ignore[arg-type]
-        value = getattr(algorithm, field.name)
-        if field.name in (changed or [fields(algorithm)[0].name]):  # type: ignore[arg-type]
-            text = f"{value.name}({describe(value)})" if hasattr(value, "client_round") else value
-            shown.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={text}")
-    return ", ".join(shown)
+    return Power(*value["power"]) if "power" in value else from_dict(value, finder)

@@ -11,12 +11,13 @@ The augmented Lagrangian is taken in the norm Σ w_i ‖·‖², where Boyd et a
 client's step, and the server's mean is the weighted one. One vector down, one up. Invariant: Σ w_i u_i = 0.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive
-from fedmls.types import Array, Local, Traits
+from fedmls.checks import positive
+from fedmls.hyperparameters import hyperparameters
+from fedmls.types import Algorithm, Array, Local, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -40,7 +41,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class ADMM:
+class ADMM(Algorithm[Server, Client, Down, Up]):
     """rho: the penalty ρ; a client's proximal step has weight 1/ρ.  relaxation: α in (0, 2), 1 for the plain method.
 
     It needs problems of rows without an l1 term, and reads all rows whatever the batch. For every ρ it converges; how
@@ -48,7 +49,7 @@ class ADMM:
     """
 
     name: ClassVar[str] = "admm"
-    traits: ClassVar[Traits] = Traits()
+    traits: ClassVar[Traits] = Traits(needs_rows=True, needs_no_l1=True)
     rho: float = 10.0
     relaxation: float = 1.6
 
@@ -57,9 +58,9 @@ class ADMM:
         if not positive("relaxation", self.relaxation) < 2:
             raise ValueError(f"relaxation is {self.relaxation!r}; it must be below 2, 1.5 to 1.8 are usual")
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(rho=1 / (2 * scale.step))
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0), Client(x0)

@@ -11,12 +11,13 @@ server sees every client's upload, so secure aggregation is out. Values and subg
 used. Where we differ from the paper: several cuts a round, ``max_cuts``, and a box that the user must choose.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive, whole
-from fedmls.types import Array, Local, Traits
+from fedmls.checks import positive, whole
+from fedmls.hyperparameters import hyperparameters
+from fedmls.types import Algorithm, Array, Local, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -49,7 +50,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class Bundle:
+class Bundle(Algorithm[Server, Client, Down, Up]):
     """radius: |x - x0| <= radius holds in every coordinate; a minimiser outside of the box is not found.
 
     level: between 0 (the model's minimiser: Kelley's method) and 1; the paper's λ, for which it proves 0.29 the best.
@@ -69,9 +70,9 @@ class Bundle:
             raise ValueError(f"level is {self.level!r}; take it between 0 and 1, e.g. 0.3")
         whole("max_cuts", self.max_cuts, least=2)
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(radius=1000 * scale.reach)  # a generous box costs few rounds
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         no_cuts = np.empty((n, 0))

@@ -23,12 +23,13 @@ start from the slopes 0, that is from x = 0: of a given x0 only the intercept is
 on all coordinates: O(1/ε) rounds for Lipschitz losses, O(log 1/ε) for smooth ones, times a factor for local accuracy.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive, whole
-from fedmls.types import Array, Local, Traits
+from fedmls.checks import positive, whole
+from fedmls.hyperparameters import hyperparameters
+from fedmls.types import Algorithm, Array, Local, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -53,7 +54,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class CoCoA:
+class CoCoA(Algorithm[Server, Client, Down, Up]):
     """passes: over the client's rows in every round.
 
     sigma: σ'/n. 1 is safe; smaller values are bolder, faster where the clients' rows have little in common, and may
@@ -63,7 +64,7 @@ class CoCoA:
     """
 
     name: ClassVar[str] = "cocoa"
-    traits: ClassVar[Traits] = Traits(certifies=True)
+    traits: ClassVar[Traits] = Traits(certifies=True, needs_rows=True, needs_no_l1=True, needs_l2=True)
     passes: int = 1
     sigma: float = 1.0
 
@@ -71,9 +72,9 @@ class CoCoA:
         whole("passes", self.passes)
         positive("sigma", self.sigma)
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(passes=5)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0), Client(0 * x0, x0)

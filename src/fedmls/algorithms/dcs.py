@@ -16,14 +16,15 @@ gap <= (c η D0²/2 + Ḡ²/(2η) + Σ_k 4 (2Ḡ + σ̄)²/(η (T_k + 3)))/K.
 With η = Ḡ/D0 and T in proportion to K that is O(1/ε) rounds and O(1/ε²) local steps, as FedMLS has them, and before it.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from fedmls.algorithms.fedmls import OUTPUTS, choose
-from fedmls.checks import hyperparameters, one_of, positive
+from fedmls.checks import one_of, positive
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, prox_average, prox_steps, schedule, steps_in_round
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -52,7 +53,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class DCS:
+class DCS(Algorithm[Server, Client, Down, Up]):
     """η = eta, τ = 1/η; T_k = ⌈T0 k⌉, which costs the bound a factor log K, or constant ``T``.
 
     output: "average" is the mean of the ergodic averages, which the bound is about; "last" is the mean of the x̃^i, free
@@ -60,6 +61,7 @@ class DCS:
     """
 
     name: ClassVar[str] = "dcs"
+    references: ClassVar[References] = {"x_tilde": "x_tilde", "average": "x_tilde"}
     traits: ClassVar[Traits] = Traits(on_demand=("average",))
     eta: float = 100.0
     T0: float = 1.0
@@ -72,9 +74,9 @@ class DCS:
         check_schedule("T", self.T)
         one_of("output", self.output, OUTPUTS)
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta=1 / (0.3 * scale.step), output="last")
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0, x0), Client(x0, x0, 0 * x0, x0)

@@ -5,13 +5,14 @@ Every client takes T_k steps u <- u - η_k g_i(u) from the server's x; x becomes
 results. One vector down, one up. On unequal clients with many local steps it stalls away from the optimum.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive
+from fedmls.checks import positive
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale
 
 
 class Server(NamedTuple):
@@ -33,14 +34,14 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class FedAvg:
+class FedAvg(Algorithm[Server, Client, Down, Up]):
     """η_k = eta0/√k and T_k = ⌈T0 k⌉ (the paper's experiment), or constants ``eta`` and ``T``.
 
     participants: so many clients, drawn at random, take part in a round; all unless given.
     """
 
     name: ClassVar[str] = "fedavg"
-    traits: ClassVar[Traits] = Traits()
+    references: ClassVar[References] = {"u": "x"}
     eta0: float = 0.01
     T0: float = 1.0
     eta: float | Power | None = None
@@ -53,9 +54,9 @@ class FedAvg:
         check_schedule("eta", self.eta)
         check_schedule("T", self.T)
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta0=0.2 * scale.step, T=10)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0), Client()

@@ -16,14 +16,16 @@ as in Scaffnew; all clients take part in every round. On non-smooth problems Sca
 """
 
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, one_of, positive
-from fedmls.compression import check_compression, compress, packed_bytes
+from fedmls.checks import one_of, positive
+from fedmls.compression import check_compression, packed_bytes
+from fedmls.hyperparameters import hyperparameters
+from fedmls.local.compressors import compress
 from fedmls.schedules import Power, check_schedule, first_success, schedule
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, Scale, Traits
 
 WHERE = ("upload", "download", "gradient")
 
@@ -54,7 +56,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class FedComLoc:
+class FedComLoc(Algorithm[Server, Client, Down, Up]):
     """η_t = eta0/√t and p_t = 1/√t, or ``eta`` and ``p`` as given (numbers are constants, as in the paper).
 
     method: "top_k", a share ``level`` of the entries, or "quantise", ``level`` bits for each entry.
@@ -76,16 +78,16 @@ class FedComLoc:
         check_schedule("eta", self.eta)
         check_schedule("p", self.p)
 
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta0=0.3 * scale.step, method="quantise", level=12)
+
     @property
     def traits(self) -> Traits:
         packed = partial(packed_bytes, self.method, self.level)
         if self.where == "upload":
             return Traits(packed=packed)
         return Traits(packed_down=packed) if self.where == "download" else Traits()
-
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0, 0, 0), Client(x0, 0 * x0)

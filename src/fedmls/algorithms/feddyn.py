@@ -18,13 +18,14 @@ approximate proximal step, whose average converges for non-smooth f_i too. Its l
 convex f_i; for non-smooth ones nothing is proved.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive
+from fedmls.checks import positive
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, prox_average, prox_steps, schedule, steps_in_round
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale
 
 
 class Server(NamedTuple):
@@ -50,14 +51,14 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class FedDyn:
+class FedDyn(Algorithm[Server, Client, Down, Up]):
     """alpha: the pull α towards the server's x.  T_k = ⌈T0 k⌉ local steps, or ``T`` as given.
 
     participants: so many clients, drawn at random, take part in a round; all unless given.
     """
 
     name: ClassVar[str] = "feddyn"
-    traits: ClassVar[Traits] = Traits()
+    references: ClassVar[References] = {"u": "x"}
     alpha: float = 10.0
     T0: float = 1.0
     T: float | Power | None = None
@@ -68,9 +69,9 @@ class FedDyn:
         positive("T0", self.T0)
         check_schedule("T", self.T)
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(alpha=1 / scale.step)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0, 0 * x0, n), Client(0 * x0)

@@ -12,12 +12,13 @@ y_{k+1} does not depend on the uploads of round k. With ``paired=True`` the serv
 y_{k+1} together: two rounds in one exchange, the same iterates to the last bit.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from fedmls.algorithms._auto_lambda import at_start, check_lam0, distance_over, due, guess, length, no_numbers
-from fedmls.checks import hyperparameters, one_of, positive, truth
+from fedmls.checks import one_of, positive, truth
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import (
     Power,
     Steps,
@@ -28,7 +29,7 @@ from fedmls.schedules import (
     prox_steps,
     schedule,
 )
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale, Traits
 
 if TYPE_CHECKING:
     from fedmls.theory import Plan
@@ -100,7 +101,7 @@ def chosen_mu(
 
 
 @hyperparameters
-class FedMLS:
+class FedMLS(Algorithm[Server, Client, Down, Up]):
     """λ_k = lam0/k and T_k = ⌈T0 k⌉ (the paper's Remark), or constant ``lam`` and ``T`` (its Corollary).
 
     lam0="auto" chooses λ_0 as the run goes (:mod:`fedmls.algorithms._auto_lambda`).
@@ -113,6 +114,7 @@ class FedMLS:
     """
 
     name: ClassVar[str] = "fedmls"
+    references: ClassVar[References] = {"y": "y", "numbers": None}
     lam0: float | str = 1.0
     T0: float = 1.0
     lam: float | Power | None = None
@@ -130,6 +132,10 @@ class FedMLS:
             positive("radius", self.radius)
         truth("paired", self.paired)
         one_of("output", self.output, OUTPUTS)
+
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(lam0="auto", paired=True, output="last")
 
     @classmethod
     def from_plan(cls, plan: "Plan", **others: Any) -> "FedMLS":

@@ -44,10 +44,11 @@ import numpy as np
 from fedmls.algorithms import fedmlsd
 from fedmls.algorithms.fedmlsd import FedMLSD
 from fedmls.bounds.cut_model import ALL, Cuts, Terms, length_for, lower_bound, proximal_point
-from fedmls.checks import hyperparameters, whole
+from fedmls.checks import whole
+from fedmls.hyperparameters import hyperparameters
 from fedmls.local.curvature import packed, unpacked
 from fedmls.threads import one_thread
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, Traits
 
 MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond FedMLS-D helps
 PARTS, MORE_PARTS, FEW = 4, 8, 64  # parts of the rows, up to FEW coordinates and beyond
@@ -133,7 +134,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class FedMLSB:
+class FedMLSB(Algorithm[Server, Client, Down, Up]):
     """lanes: step lengths tried in one exchange. More take fewer exchanges and more bytes."""
 
     name: ClassVar[str] = "fedmlsb"
@@ -148,10 +149,6 @@ class FedMLSB:
 
     def __post_init__(self) -> None:
         whole("lanes", self.lanes, most=100)
-
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         d, none = len(x0), np.empty(0)

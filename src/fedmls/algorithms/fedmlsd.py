@@ -33,15 +33,16 @@ One vector down, one up, for each lane. The rows' slopes stay with the client.
 """
 
 import math
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from fedmls.algorithms._auto_lambda import check_lam0, distance_over, due, no_numbers, own_guess, squared
 from fedmls.algorithms.fedmls import OUTPUTS, choose, first_mu
-from fedmls.checks import hyperparameters, one_of, positive, whole
+from fedmls.checks import one_of, positive, whole
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, Scale, Traits
 
 PASSES = 5  # at least so many over a client's rows in every round
 # λ_0 = "auto". The constants were chosen on twenty problems that are not in the benchmark suite.
@@ -88,7 +89,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class FedMLSD:
+class FedMLSD(Algorithm[Server, Client, Down, Up]):
     """μ = lam0/n, or chosen by the run ("auto"); T_k = ⌈T0 k⌉ mini-batches in round k, or ``T`` as given, but at
     least as many as make five passes over the client's rows.
 
@@ -120,13 +121,19 @@ class FedMLSD:
         if self.settle is not None:
             whole("settle", self.settle)
 
-    @property
-    def traits(self) -> Traits:
-        return Traits(certifies=True, numbers=("numbers", "mu"), reveals_objective=isinstance(self.lam0, str))
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(settle=16)
 
     @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    def traits(self) -> Traits:
+        return Traits(
+            certifies=True,
+            numbers=("numbers", "mu"),
+            reveals_objective=isinstance(self.lam0, str),
+            needs_rows=True,
+            needs_no_l1=True,
+        )
 
     @property
     def _lanes(self) -> int:

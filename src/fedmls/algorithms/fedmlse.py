@@ -10,13 +10,14 @@ gap <= 2 D0²/((1 - P_T) μ K(K+1)) + 2 μ (2Ḡ + σ̄)² (2K+1)/(3(T+3)) + Ḡ
 One vector down, one up, and one more up when the model is asked for. Rounds cannot be paired: ȳ needs the uploads.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from fedmls.algorithms._auto_lambda import at_start, check_lam0, length, no_numbers
 from fedmls.algorithms.fedmls import OUTPUTS, choose, chosen_mu, first_mu, gamma
-from fedmls.checks import hyperparameters, one_of, positive
+from fedmls.checks import one_of, positive
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import (
     Power,
     Steps,
@@ -27,7 +28,7 @@ from fedmls.schedules import (
     prox_steps,
     schedule,
 )
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale, Traits
 
 AUTO = 20.0, 1.5  # see fedmls.algorithms._auto_lambda
 
@@ -62,13 +63,14 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class FedMLSE:
+class FedMLSE(Algorithm[Server, Client, Down, Up]):
     """λ_k = lam0/k and T_k = ⌈T0 k⌉, or constant ``lam`` and ``T``; "auto", ``radius`` and ``output`` as in FedMLS.
 
     "average" is Σ w_i x^i, which the bound is about; "last" is Σ w_i z^i.
     """
 
     name: ClassVar[str] = "fedmlse"
+    references: ClassVar[References] = {"y": "y", "x": "y", "numbers": None}
     lam0: float | str = 1.0
     T0: float = 1.0
     lam: float | Power | None = None
@@ -85,15 +87,15 @@ class FedMLSE:
             positive("radius", self.radius)
         one_of("output", self.output, OUTPUTS)
 
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(lam0="auto", output="last")
+
     @property
     def traits(self) -> Traits:
         return Traits(
             on_demand=("x",), certifies=True, numbers=("numbers",), reveals_objective=isinstance(self.lam0, str)
         )
-
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0, x0, x0, x0, first_mu(self.lam0, n), 0.0), Client(x0, x0)

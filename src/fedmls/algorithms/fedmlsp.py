@@ -13,14 +13,16 @@ again. Idle clients cost nothing.
 Two vectors up (ũ - z_i and u - z_i), one down; the server keeps the means of x_i and z_i of all clients.
 """
 
-from typing import ClassVar, NamedTuple
+import math
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from fedmls.algorithms.fedmls import OUTPUTS, choose
-from fedmls.checks import hyperparameters, one_of, positive, whole
+from fedmls.checks import one_of, positive, whole
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, prox_average, prox_steps, schedule, steps_in_round
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale
 
 
 class Server(NamedTuple):
@@ -54,11 +56,11 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class FedMLSP:
+class FedMLSP(Algorithm[Server, Client, Down, Up]):
     """μ_k = λ_k/n with λ_k = lam0/k, or constant ``lam``; T_k = ⌈T0 k⌉ or constant ``T``; participants: τ."""
 
     name: ClassVar[str] = "fedmlsp"
-    traits: ClassVar[Traits] = Traits()
+    references: ClassVar[References] = {"du_tilde": None, "du": None}
     participants: int
     lam0: float = 1.0
     T0: float = 1.0
@@ -74,9 +76,9 @@ class FedMLSP:
         check_schedule("T", self.T)
         one_of("output", self.output, OUTPUTS)
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(lam0=0.5 * scale.n * scale.step, participants=math.ceil(scale.n / 2), output="last")
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0, x0, self.participants / n, 1.0, self.participants / n), Client(x0, x0, 0 * x0[:1] + 1)

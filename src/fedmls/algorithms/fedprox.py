@@ -8,13 +8,14 @@ does not remove it: even with exact local minimisers x settles where Σ w_i of t
 The paper's μ is 1/ρ; it leaves the local solver open (γ-inexact), here it is FedAvg's, with FedAvg's schedules.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive
+from fedmls.checks import positive
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale
 
 
 class Server(NamedTuple):
@@ -36,11 +37,11 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class FedProx:
+class FedProx(Algorithm[Server, Client, Down, Up]):
     """ρ = rho; η_k = eta0/√k and T_k = ⌈T0 k⌉, or constants ``eta`` and ``T``. Steps with η_k > 2ρ overshoot."""
 
     name: ClassVar[str] = "fedprox"
-    traits: ClassVar[Traits] = Traits()
+    references: ClassVar[References] = {"u": "x"}
     eta0: float = 0.01
     rho: float = 1.0
     T0: float = 1.0
@@ -54,9 +55,9 @@ class FedProx:
         check_schedule("eta", self.eta)
         check_schedule("T", self.T)
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta0=0.2 * scale.step, rho=10 * scale.step, T=10)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0), Client()

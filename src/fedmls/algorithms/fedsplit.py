@@ -16,13 +16,14 @@ approximate proximal step from x, whose average converges for non-smooth f_i too
 strongly convex f_i. For others α = 2 need not converge, not even with the exact argmin; α < 2 then does.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive, truth
+from fedmls.checks import positive, truth
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, prox_average, prox_steps, schedule, steps_in_round
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -46,7 +47,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class FedSplit:
+class FedSplit(Algorithm[Server, Client, Down, Up]):
     """s: the weight of the proximal step.  T_k = ⌈T0 k⌉ local steps towards it, or ``T`` as given.
 
     relaxation: α in (0, 2]; the paper's is 2.
@@ -54,7 +55,7 @@ class FedSplit:
     """
 
     name: ClassVar[str] = "fedsplit"
-    traits: ClassVar[Traits] = Traits()
+    references: ClassVar[References] = {"z": "x"}
     s: float = 0.1
     T0: float = 1.0
     T: float | Power | None = None
@@ -69,9 +70,13 @@ class FedSplit:
             raise ValueError(f"relaxation is {self.relaxation!r}; it must be at most 2, which is FedSplit's")
         truth("exact", self.exact)
 
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(s=scale.step)
+
     @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    def traits(self) -> Traits:
+        return Traits(needs_rows=self.exact, needs_no_l1=self.exact)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0), Client(x0)

@@ -8,13 +8,14 @@ h_i = ĥ_i + (p/η)(x̄ - x̂_i). One vector down, one up. Invariant: Σ w_i h_i
 """
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive, real
+from fedmls.checks import positive, real
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, first_success, schedule
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale
 
 
 class Server(NamedTuple):
@@ -42,14 +43,14 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class GradSkip:
+class GradSkip(Algorithm[Server, Client, Down, Up]):
     """η_t = eta0/√t and p_t = 1/√t as in Scaffnew; q: one probability for all clients, or one each.
 
     In the smooth, strongly convex case the paper has q_i = (1 - 1/κ_i)/(1 - 1/κ_max).
     """
 
     name: ClassVar[str] = "gradskip"
-    traits: ClassVar[Traits] = Traits()
+    references: ClassVar[References] = {"shifted": "x"}
     eta0: float = 0.01
     q: float | Sequence[float] = 1.0
     eta: float | Power | None = None
@@ -66,9 +67,9 @@ class GradSkip:
         if not isinstance(self.q, int | float):
             object.__setattr__(self, "q", tuple(q))
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta0=0.3 * scale.step, q=0.9)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         if not isinstance(self.q, int | float) and len(self.q) != n:

@@ -20,14 +20,15 @@ they are convex; c = 0 and Scaffnew's falling rates, for non-smooth problems, ar
 """
 
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import at_least, hyperparameters, positive
+from fedmls.checks import at_least, positive
 from fedmls.compression import check_compression, kept_entries, packed_bytes, variance
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, first_success, schedule
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -62,7 +63,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class LoCoDL:
+class LoCoDL(Algorithm[Server, Client, Down, Up]):
     """γ_t = eta0/√t and p_t = 1/√t, or ``eta`` and ``p`` as given (numbers are constants, as in the paper).
 
     method: "random_k", a share ``level`` of the entries, times d/k; or "quantise", ``level`` bits for each entry.
@@ -84,13 +85,13 @@ class LoCoDL:
         check_schedule("eta", self.eta)
         check_schedule("p", self.p)
 
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta0=0.3 * scale.step)
+
     @property
     def traits(self) -> Traits:
         return Traits(packed=partial(packed_bytes, self.method, self.level))
-
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         zero = 0 * x0

@@ -12,13 +12,14 @@ The FedMLS paper takes η_t = η_0/√t, p_t = 1/√t, t counting all local step
 by the mean before h_i learns from it, so that h_i stays 0: ``as_released=True`` runs that reading.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive, truth
+from fedmls.checks import positive, truth
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, first_success, schedule
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale
 
 
 class Server(NamedTuple):
@@ -46,11 +47,11 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class Scaffnew:
+class Scaffnew(Algorithm[Server, Client, Down, Up]):
     """η_t = eta0/√t and p_t = 1/√t, or ``eta`` and ``p`` as given (numbers are constants)."""
 
     name: ClassVar[str] = "scaffnew"
-    traits: ClassVar[Traits] = Traits()
+    references: ClassVar[References] = {"x_hat": "x"}
     eta0: float = 0.01
     eta: float | Power | None = None
     p: float | Power | None = None
@@ -62,9 +63,9 @@ class Scaffnew:
         check_schedule("p", self.p)
         truth("as_released", self.as_released)
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta0=0.5 * scale.step)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0, 0), Client(x0, 0 * x0)

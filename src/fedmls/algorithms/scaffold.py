@@ -8,13 +8,14 @@ The FedMLS paper takes T_k = k and η_g = √n, and states the local rate η_0/(
 far (``decay="step"``); its released code has η_0/(√n k) with k the round (``decay="round"``, our default).
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, one_of, positive
+from fedmls.checks import one_of, positive
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale
 
 
 class Server(NamedTuple):
@@ -44,7 +45,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class Scaffold:
+class Scaffold(Algorithm[Server, Client, Down, Up]):
     """Local rate eta0/(√n k) or eta0/(√n t), or ``eta`` as given; T_k = ⌈T0 k⌉ or constant ``T``.
 
     option: "I" takes c_i⁺ = g_i(x) over all rows (one more subgradient), "II" reuses the local steps.
@@ -53,7 +54,7 @@ class Scaffold:
     """
 
     name: ClassVar[str] = "scaffold"
-    traits: ClassVar[Traits] = Traits()
+    references: ClassVar[References] = {"dy": None, "dc": None}
     eta0: float = 0.01
     T0: float = 1.0
     option: str = "II"
@@ -73,9 +74,9 @@ class Scaffold:
         if self.eta_g is not None:
             positive("eta_g", self.eta_g)
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta0=0.5 * scale.step)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0, 0 * x0, n, 0), Client(0 * x0)

@@ -6,13 +6,14 @@ f at the average of the points, weighted by their η_k, is within (D0² + Ḡ² 
 It is FedAvg with T = 1.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, one_of, positive
+from fedmls.checks import one_of, positive
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, schedule
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, References, Scale
 
 
 class Server(NamedTuple):
@@ -36,14 +37,14 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class Subgradient:
+class Subgradient(Algorithm[Server, Client, Down, Up]):
     """η_k = eta0/√k, or ``eta`` as given.
 
     output: "last" is x_k; "average" that of the points x_0, ..., x_{k-1}, which the bound is about.
     """
 
     name: ClassVar[str] = "subgradient"
-    traits: ClassVar[Traits] = Traits()
+    references: ClassVar[References] = {"u": "x"}
     eta0: float = 0.01
     eta: float | Power | None = None
     output: str = "last"
@@ -53,9 +54,9 @@ class Subgradient:
         check_schedule("eta", self.eta)
         one_of("output", self.output, ("last", "average"))
 
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta0=scale.step)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0, x0, 0.0), Client()

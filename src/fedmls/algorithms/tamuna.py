@@ -17,14 +17,15 @@ bytes, because the server sees only the mean over all that were asked. With uneq
 n w_i times, which makes the weights equal. On non-smooth problems Scaffnew's falling rates are a heuristic.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from fedmls.algorithms._auto_lambda import no_numbers
-from fedmls.checks import hyperparameters, positive, whole
+from fedmls.checks import positive, whole
+from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, first_success, schedule
-from fedmls.types import Array, Local, Traits
+from fedmls.types import Algorithm, Array, Local, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -56,7 +57,7 @@ class Up(NamedTuple):
 
 
 @hyperparameters
-class Tamuna:
+class Tamuna(Algorithm[Server, Client, Down, Up]):
     """γ_t = eta0/√t and p_t = 1/√t, or ``eta`` and ``p`` as given (numbers are constants, as in the paper).
 
     s: how many clients send each coordinate, from 2 to τ.
@@ -78,13 +79,13 @@ class Tamuna:
             whole("participants", self.participants, least=2)
         whole("s", self.s, least=2, most=self.participants)
 
+    @classmethod
+    def fair_start(cls, scale: Scale) -> Self:
+        return cls(eta0=0.3 * scale.step, s=max(2, scale.n // 2))
+
     @property
     def traits(self) -> Traits:
         return Traits(numbers=("takes_part",), packed=self._bytes, follow_up=True)
-
-    @property
-    def rounds_per_exchange(self) -> int:
-        return 1
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         if (self.participants or n) < self.s:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fedmls.benchmark.compare import NEAR, TARGETS, Comparison, averaging, near_first, table
-from fedmls.benchmark.methods import METHODS
+from fedmls.benchmark.methods import method_of
 
 BEST, DUAL = "fedmlsb", "fedmlsd-auto"
 CLOSE = TARGETS[1:]  # targets that claims are made for; at the first one a single exchange decides
@@ -23,7 +23,7 @@ Pairs = list[tuple[str, float]]
 
 def rivals(done: Comparison) -> list[str]:
     """Return the methods of others whose server needs only averages."""
-    return [name for name in averaging(done) if not METHODS[name].ours]
+    return [name for name in averaging(done) if not method_of(name).ours]
 
 
 class Standing(NamedTuple):
@@ -74,7 +74,7 @@ def against_rivals(done: Comparison, name: str) -> list[str]:
     if name not in done.methods or not others:
         return []
     whole, title = standing(at(costs, *CLOSE), name, others), _title(name)
-    ours = [own for own in averaging(done) if METHODS[own].ours == "grid"]
+    ours = [own for own in averaging(done) if method_of(own).ours == "grid"]
     seen = [problem for problem, entry in done.problems.items() if entry.seen]
     lines = [
         f"{title}, with nothing tuned, is first or within 10% of the best tuned rival in exchanges on {whole} pairs at "
@@ -134,12 +134,13 @@ def prices(done: Comparison, name: str) -> list[str]:
 def beside_others(done: Comparison, name: str) -> list[str]:
     """Sentences on the exchanges of a method against those that need more than averages."""
     costs, lines = at(table(done), *CLOSE), list[str]()
-    for other in (one for one in done.methods if METHODS[one].more and name in done.methods):
+    for other in (one for one in done.methods if method_of(one).more and name in done.methods):
         both = costs[np.isfinite(costs[name]) & np.isfinite(costs[other])]
         if len(both):
             lines.append(
                 f"{_title(name)} takes {_spread(both[name] / both[other])} times the exchanges of {_title(other)}, "
-                f"which needs {METHODS[other].more} and is tuned, in the median over {len(both)} pairs that both reach."
+                f"which needs {method_of(other).more} and is tuned, in the median over {len(both)} pairs that both "
+                "reach."
             )
     return lines
 
@@ -179,7 +180,7 @@ def lost(done: Comparison, name: str) -> list[list[str]]:
         return []
     best = costs[others].min(axis=1)
     worse = costs[np.isfinite(best) & ~(costs[name] <= NEAR * costs[[name, *others]].min(axis=1))]
-    cells = [["problem", "target", METHODS[name].title, "the best rival", "its exchanges"]]
+    cells = [["problem", "target", method_of(name).title, "the best rival", "its exchanges"]]
     for (problem, target), row in worse.iterrows():
         first = [other for other in others if row[other] == row[others].min()]
         cells.append([problem, f"{target:g}", _count(row[name]), titles(first), _count(row[others].min())])
@@ -203,17 +204,17 @@ def errors(done: Comparison) -> list[str]:
         return ["No run raised an error."]
     lines = [f"{len(failed)} runs raised an error; they count as not reached:"]
     for (problem, method, error), some in failed.groupby(["problem", "method", "error"], sort=False):
-        lines.append(f"  {problem}, {METHODS[method].title}, {len(some)} runs: {error}")
+        lines.append(f"  {problem}, {method_of(method).title}, {len(some)} runs: {error}")
     return lines
 
 
 def _title(name: str) -> str:
     """Without a comma, for a sentence."""
-    return METHODS[name].title.replace(",", "")
+    return method_of(name).title.replace(",", "")
 
 
 def titles(names: Sequence[str]) -> str:
-    return ", ".join(METHODS[name].title for name in names)
+    return ", ".join(method_of(name).title for name in names)
 
 
 def _listed(values: Sequence[str | float]) -> str:

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedmls.algorithms import describe
-from fedmls.benchmark.methods import METHODS, scale
+from fedmls.benchmark.methods import METHODS, is_method, method_of, scale
 from fedmls.benchmark.suite import Entry
 from fedmls.checks import check_batch, unknown, whole
 from fedmls.experiments import results
+from fedmls.hyperparameters import describe
 from fedmls.problem import Problem
 from fedmls.simulation.sweeps import sweep
 from fedmls.types import Algorithm, Run
@@ -86,7 +86,7 @@ def compare(
 
 
 def check(problems: Mapping[str, Entry], settings: Settings, methods: Sequence[str] | None) -> list[str]:
-    """The methods' names, in the order of METHODS."""
+    """The methods' names, in the order of METHODS; then those from outside of the package."""
     if not problems:
         raise ValueError("there are no problems; name some")
     for name in ("rounds", "seeds", "grid"):
@@ -94,9 +94,10 @@ def check(problems: Mapping[str, Entry], settings: Settings, methods: Sequence[s
     check_batch(settings.batch)
     asked = list(METHODS) if methods is None else list(methods)
     for name in asked:
-        if name not in METHODS:
+        if not is_method(name):
             raise ValueError(unknown("method", name, METHODS))
-    return [name for name in METHODS if name in asked]
+        method_of(name)  # that it can be loaded
+    return [*(name for name in METHODS if name in asked), *(name for name in asked if name not in METHODS)]
 
 
 def facts_of(name: str, problem: Problem) -> dict[str, Any]:
@@ -156,8 +157,8 @@ def measure(
     candidates = [
         Candidate(key, algorithm, len(window) > 1 and i in (0, len(window) - 1))
         for key in methods
-        if METHODS[key].runs_on(problem)
-        for window in METHODS[key].grid(own, settings.grid)
+        if method_of(key).runs_on(problem)
+        for window in method_of(key).grid(own, settings.grid)
         for i, algorithm in enumerate(window)
     ]
     runner.tell(f"  {len(candidates)} grid points")
@@ -178,8 +179,8 @@ def best_of(candidates: list[Candidate], points: pd.DataFrame) -> list[Candidate
     return [
         one
         for one in candidates
-        if not METHODS[one.method].reads
-        and (METHODS[one.method].ours == "auto" or (one.method, describe(one.algorithm)) in wanted)
+        if not method_of(one.method).reads
+        and (method_of(one.method).ours == "auto" or (one.method, describe(one.algorithm)) in wanted)
     ]
 
 
@@ -203,7 +204,7 @@ def _measured(
 
 
 def _how(candidate: Candidate, entry: Entry, settings: Settings) -> How:
-    method = METHODS[candidate.method]
+    method = method_of(candidate.method)
     rounds = min(settings.rounds, entry.rounds, method.rounds or settings.rounds)
     return How(rounds, 1.0 if method.reads else settings.batch, candidate.algorithm.traits.proves)
 
@@ -270,7 +271,7 @@ def table(done: Comparison, cost: str = "exchanges") -> pd.DataFrame:
 
 def averaging(done: Comparison) -> list[str]:
     """The methods whose server needs only averages."""
-    return [name for name in done.methods if not METHODS[name].more]
+    return [name for name in done.methods if not method_of(name).more]
 
 
 def near_first(costs: pd.DataFrame, some: list[str], against: list[str]) -> "pd.Series[bool]":

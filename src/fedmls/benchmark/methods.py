@@ -2,10 +2,12 @@
 
 All grids have the same number of points, spaced evenly on a logarithmic scale around the problem's own scale. Where a
 second parameter matters much, the points are shared between some of its values. Methods with local steps get some of
-their points with as much local work in a round as FedMLS-D makes. To add a method: one line in METHODS.
+their points with as much local work in a round as FedMLS-D makes. To add a method: one line in METHODS. Any other
+algorithm, also from outside of the package, gets its points around its own fair start (:func:`method_of`).
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,25 +32,14 @@ from fedmls.algorithms import (
     Scaffold,
     Subgradient,
     Tamuna,
+    find,
+    names,
 )
 from fedmls.problem import Problem
 from fedmls.schedules import Power
-from fedmls.types import Algorithm
+from fedmls.types import Algorithm, Scale
 
 PASSES = 25  # over a client's rows, in a round with much local work
-
-
-class Scale(NamedTuple):
-    """A problem's own units: its clients; D0/Ḡ, which step sizes and λ/n are counted in; the largest |x*_j|.
-
-    many: local steps that make ``PASSES`` passes over a client's rows.  smooth: whether its loss is.
-    """
-
-    n: int
-    step: float
-    reach: float
-    many: int = 250
-    smooth: bool = False
 
 
 def scale(problem: Problem, batch: float = 0.1) -> Scale:
@@ -66,6 +57,7 @@ def scale(problem: Problem, batch: float = 0.1) -> Scale:
     )
 
 
+UNIT = Scale(n=10, step=1.0, reach=1.0)  # of some problem
 Grid = Callable[[Scale, int], list[list[Algorithm]]]  # for so many points; each inner list has its window's ends
 
 
@@ -89,12 +81,12 @@ def shared(*grids: Grid) -> Grid:
     return grid
 
 
-def alone(make: Callable[[Scale], Algorithm]) -> Grid:
+def untuned(make: Callable[[Scale], Algorithm]) -> Grid:
     """Nothing is tuned: one point, whatever is allowed."""
     return lambda s, points: [[make(s)]]
 
 
-def neat(value: float) -> float:
+def three_digits(value: float) -> float:
     """Three digits, to be readable."""
     return float(f"{value:.3g}")
 
@@ -108,7 +100,7 @@ class Method(NamedTuple):
     more: what its server needs beyond averages; such methods are listed apart.
     reads: what it reads of a client's rows where it takes no mini-batches; such methods run once, without seeds.
     rounds, dimension, clients: no run is longer, none is made in more coordinates or with more clients: its rounds get
-    ever more expensive.  needs_l2: it runs only on problems with an l2 term.
+    ever more expensive.
     """
 
     title: str
@@ -120,13 +112,17 @@ class Method(NamedTuple):
     rounds: int | None = None
     dimension: int | None = None
     clients: int | None = None
-    needs_l2: bool = False
+
+    @property
+    def example(self) -> Algorithm:
+        """A grid point of it, on some problem."""
+        return self.grid(UNIT, 1)[0][0]
 
     def runs_on(self, problem: Problem) -> bool:
         return (
             problem.dimension <= (self.dimension or problem.dimension)
             and problem.n <= (self.clients or problem.n)
-            and (problem.l2 > 0 or not self.needs_l2)
+            and (problem.l2 > 0 or not self.example.traits.needs_l2)
         )
 
 
@@ -137,30 +133,34 @@ ROOT = Power(10, 0.5)  # T_k = ⌈10√k⌉, where T_k = k has hardly begun
 
 
 def _lam0(make: Callable[..., Algorithm], low: float, high: float, **options: Any) -> Grid:
-    return along(lambda s, c: make(lam0=neat(c * s.n * s.step), **options), low, high)
+    return along(lambda s, c: make(lam0=three_digits(c * s.n * s.step), **options), low, high)
 
 
 def _eta0(make: Callable[..., Algorithm], low: float, high: float, **options: Any) -> Grid:
-    return along(lambda s, c: make(eta0=neat(c * s.step), **options), low, high)
+    return along(lambda s, c: make(eta0=three_digits(c * s.step), **options), low, high)
 
 
 def _much_work(make: Callable[..., Algorithm], low: float, high: float, **options: Any) -> Grid:
     """η_k = c D0/(Ḡ√k), with many local steps."""
-    return along(lambda s, c: make(eta0=neat(c * s.step), T=s.many, **options), low, high)
+    return along(lambda s, c: make(eta0=three_digits(c * s.step), T=s.many, **options), low, high)
 
 
 def _fedprox(low: float, high: float, T: float | None, rho: float) -> Grid:
     """T: None for many local steps."""
-    return along(lambda s, c: FedProx(eta0=neat(c * s.step), rho=neat(rho * s.step), T=T or s.many), low, high)
+    return along(
+        lambda s, c: FedProx(eta0=three_digits(c * s.step), rho=three_digits(rho * s.step), T=T or s.many), low, high
+    )
 
 
 def _steady(s: Scale, c: float) -> Power:
     """c D0/Ḡ: over √t, but constant for smooth losses, as in the papers of Scaffnew and TAMUNA."""
-    return Power(neat(c * s.step), 0.0 if s.smooth else -0.5)
+    return Power(three_digits(c * s.step), 0.0 if s.smooth else -0.5)
 
 
 def _tamuna(low: float, high: float, exponent: float) -> Grid:
-    return along(lambda s, c: Tamuna(eta=Power(neat(c * s.step), exponent), s=max(2, int(0.9 * s.n))), low, high)
+    return along(
+        lambda s, c: Tamuna(eta=Power(three_digits(c * s.step), exponent), s=max(2, int(0.9 * s.n))), low, high
+    )
 
 
 Steps = Callable[[Scale], "float | Power | None"]  # T of a problem; None is T_k = k
@@ -179,31 +179,31 @@ def many(s: Scale) -> float:
 
 
 def _feddyn(low: float, high: float, T: Steps) -> Grid:
-    return along(lambda s, c: FedDyn(alpha=neat(1 / (c * s.step)), T=T(s)), low, high)
+    return along(lambda s, c: FedDyn(alpha=three_digits(1 / (c * s.step)), T=T(s)), low, high)
 
 
 def _fedsplit(low: float, high: float, T: Steps) -> Grid:
-    return along(lambda s, c: FedSplit(s=neat(c * s.step), T=T(s)), low, high)
+    return along(lambda s, c: FedSplit(s=three_digits(c * s.step), T=T(s)), low, high)
 
 
 def _cocoa(passes: int) -> Grid:
-    return along(lambda s, c: CoCoA(sigma=neat(c), passes=passes), 0.1, 1.2)
+    return along(lambda s, c: CoCoA(sigma=three_digits(c), passes=passes), 0.1, 1.2)
 
 
 def _dcs(low: float, high: float, T: Steps) -> Grid:
-    return along(lambda s, c: DCS(eta=neat(1 / (c * s.step)), T=T(s), **LAST), low, high)
+    return along(lambda s, c: DCS(eta=three_digits(1 / (c * s.step)), T=T(s), **LAST), low, high)
 
 
 def _bundle(times: float) -> Grid:
-    return along(lambda s, c: Bundle(radius=neat(times * s.reach), level=neat(c)), 0.1, 0.95)
+    return along(lambda s, c: Bundle(radius=three_digits(times * s.reach), level=three_digits(c)), 0.1, 0.95)
 
 
 METHODS: dict[str, Method] = {
-    "fedmlsb": Method("FedMLS-B", "nothing", alone(lambda s: FedMLSB()), ours="auto"),
-    "fedmlsd-auto": Method("FedMLS-D, auto", "nothing", alone(lambda s: FedMLSD()), ours="auto"),
-    "fedmlse-auto": Method("FedMLS-E, auto", "nothing", alone(lambda s: FedMLSE(lam0="auto", **LAST)), ours="auto"),
+    "fedmlsb": Method("FedMLS-B", "nothing", untuned(lambda s: FedMLSB()), ours="auto"),
+    "fedmlsd-auto": Method("FedMLS-D, auto", "nothing", untuned(lambda s: FedMLSD()), ours="auto"),
+    "fedmlse-auto": Method("FedMLS-E, auto", "nothing", untuned(lambda s: FedMLSE(lam0="auto", **LAST)), ours="auto"),
     "fedmls-paired-auto": Method(
-        "FedMLS paired, auto", "nothing", alone(lambda s: FedMLS(lam0="auto", paired=True, **LAST)), ours="auto"
+        "FedMLS paired, auto", "nothing", untuned(lambda s: FedMLS(lam0="auto", paired=True, **LAST)), ours="auto"
     ),
     "fedmlsd": Method("FedMLS-D", "λ0/n = c D0/Ḡ", _lam0(FedMLSD, 0.1, 20), ours="grid"),
     "fedmls": Method(
@@ -245,9 +245,9 @@ METHODS: dict[str, Method] = {
         f"T = {LONG}",
         shared(
             _eta0(Scaffold, 0.05, 5),
-            along(lambda s, c: Scaffold(eta=Power(neat(c * s.step / s.n**0.5), -0.75), T=ROOT), 0.01, 3),
+            along(lambda s, c: Scaffold(eta=Power(three_digits(c * s.step / s.n**0.5), -0.75), T=ROOT), 0.01, 3),
             _eta0(Scaffold, 0.5, 500, decay="step"),
-            along(lambda s, c: Scaffold(eta=Power(neat(c * s.step / s.n**0.5), -0.75), T=s.many), 0.003, 1),
+            along(lambda s, c: Scaffold(eta=Power(three_digits(c * s.step / s.n**0.5), -0.75), T=s.many), 0.003, 1),
         ),
     ),
     "scaffnew": Method(
@@ -256,9 +256,9 @@ METHODS: dict[str, Method] = {
         "with p_t = 1/√t",
         shared(
             _eta0(Scaffnew, 0.03, 10),
-            along(lambda s, c: Scaffnew(eta=Power(neat(c * s.step), -0.75)), 0.1, 60),
+            along(lambda s, c: Scaffnew(eta=Power(three_digits(c * s.step), -0.75)), 0.1, 60),
             along(lambda s, c: Scaffnew(eta=_steady(s, c), p=0.1), 0.03, 3),
-            along(lambda s, c: Scaffnew(eta0=neat(c * s.step), p=1 / s.many), 0.01, 3),
+            along(lambda s, c: Scaffnew(eta0=three_digits(c * s.step), p=1 / s.many), 0.01, 3),
         ),
     ),
     "gradskip": Method(
@@ -299,7 +299,6 @@ METHODS: dict[str, Method] = {
         "CoCoA+",
         "σ' = c n; 1, 5 or 20 passes over a client's rows",
         shared(_cocoa(1), _cocoa(5), _cocoa(20)),
-        needs_l2=True,
     ),
     "dcs": Method(
         "DCS",
@@ -310,7 +309,7 @@ METHODS: dict[str, Method] = {
     "admm": Method(
         "ADMM",
         "1/ρ = c D0/Ḡ",
-        along(lambda s, c: ADMM(rho=neat(1 / (c * s.step))), 0.1, 60),
+        along(lambda s, c: ADMM(rho=three_digits(1 / (c * s.step))), 0.1, 60),
         reads="all, again and again: exact proximal steps",
     ),
     "bundle": Method(
@@ -324,3 +323,26 @@ METHODS: dict[str, Method] = {
         clients=100,
     ),
 }
+
+
+def is_method(name: str) -> bool:
+    """Whether :func:`method_of` knows the name, without loading anything."""
+    return name in METHODS or ":" in name or name in names()
+
+
+@cache
+def _around_fair_start(name: str) -> Method:
+    algorithm = find(name)
+
+    def make(s: Scale, c: float) -> Algorithm:
+        return algorithm.fair_start(s._replace(step=three_digits(c * s.step)))
+
+    more = "every client's upload" if make(UNIT, 1.0).traits.aggregate == "stack" else ""
+    if make(UNIT, 1.0) == make(UNIT, 2.0):
+        return Method(algorithm.__name__, "nothing", untuned(lambda s: make(s, 1.0)), more=more)
+    return Method(algorithm.__name__, "its fair start, with c D0/Ḡ for D0/Ḡ", along(make, 0.1, 10), more=more)
+
+
+def method_of(name: str) -> Method:
+    """Return the method of this name: one of METHODS, or any other algorithm (:func:`fedmls.algorithms.find`)."""
+    return METHODS[name] if name in METHODS else _around_fair_start(name)

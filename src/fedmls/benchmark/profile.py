@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedmls.benchmark.methods import METHODS
+from fedmls.benchmark.methods import method_of
 from fedmls.experiments.figures import RC
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito); markers and dashes for print without colour.
@@ -63,7 +63,7 @@ def draw(costs: pd.DataFrame, cost: str, stem: Path) -> list[Path]:
 
 def _curve(ax: Any, name: str, style: int, curves: int, rank: int, tau: Any, ratio: Any) -> None:
     """Methods of this package are solid and thicker; markers of different curves sit at different places."""
-    ours = METHODS[name].ours
+    ours = method_of(name).ours
     every = len(tau) // 4
     ax.step(
         tau,
@@ -75,5 +75,5 @@ def _curve(ax: Any, name: str, style: int, curves: int, rank: int, tau: Any, rat
         ms=4.5,
         lw=2.0 if ours else 1.2,
         ls="-" if ours == "auto" else (0, (3.5, 1)) if ours else (0, (1.2, 1.2)),
-        label=METHODS[name].title,
+        label=method_of(name).title,
     )

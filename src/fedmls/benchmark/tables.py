@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedmls.benchmark import claims, profile
 from fedmls.benchmark.compare import TARGETS, Comparison, averaging, near_first, table
-from fedmls.benchmark.methods import METHODS, PASSES, Scale
+from fedmls.benchmark.methods import METHODS, PASSES, method_of
 from fedmls.benchmark.suite import SUITE
 from fedmls.experiments.results import markdown
 
@@ -59,17 +59,17 @@ def costs_of(done: Comparison, problem: str, target: float) -> Cells:
     at = _at(done, problem, target)
     cells = [["method", *HEADS.values(), "parameters"]]
     for group in _groups(done):
-        cells.append([f"{GROUPS[bool(METHODS[group[0]].more)]}:"] + [""] * (len(HEADS) + 1))
+        cells.append([f"{GROUPS[bool(method_of(group[0]).more)]}:"] + [""] * (len(HEADS) + 1))
         columns = [_marked(at, group, cost, "{} *") for cost in HEADS]
         for i, name in enumerate(group):
             parameters = at["parameters"].get(name, "")
-            cells.append([METHODS[name].title, *(column[i] for column in columns), parameters])
+            cells.append([method_of(name).title, *(column[i] for column in columns), parameters])
     return cells
 
 
 def exchanges_of(done: Comparison, target: float) -> Cells:
     """Exchanges to one target: a row for each problem, a column for each method, the fewest of each group marked."""
-    cells = [["problem", *(METHODS[name].title for name in done.methods)]]
+    cells = [["problem", *(method_of(name).title for name in done.methods)]]
     for problem in done.problems:
         at = _at(done, problem, target)
         texts: dict[str, str] = {}
@@ -85,7 +85,7 @@ def all_costs_of(done: Comparison, problem: str) -> Cells:
     cells = [["method", *(f"{target:g}: {HEADS[cost]}" for target in TARGETS for cost in HEADS)]]
     for group in _groups(done):
         columns = [_marked(_at(done, problem, t), group, cost, BOLD) for t in TARGETS for cost in HEADS]
-        cells += [[METHODS[name].title, *(column[i] for column in columns)] for i, name in enumerate(group)]
+        cells += [[method_of(name).title, *(column[i] for column in columns)] for i, name in enumerate(group)]
     return cells
 
 
@@ -101,7 +101,7 @@ def scores(done: Comparison) -> Cells:
         reached = np.isfinite(costs[name]).sum()
         at_end = f"{edges['sum'].get(name, 0)} of {edges['count'].get(name, 0)}"
         counts = [*(by_target[target] for target in TARGETS), near.sum(), reached]
-        cells.append([METHODS[name].title, *(str(count) for count in counts), at_end])
+        cells.append([method_of(name).title, *(str(count) for count in counts), at_end])
     return cells
 
 
@@ -133,7 +133,7 @@ def ranking(done: Comparison) -> list[str]:
     ]
     near = {name: int(near_first(costs, [name], some).sum()) for name in some}
     for name in sorted(some, key=lambda name: -near[name]):
-        lines.append(f"  {near[name]:4d} ({near[name] / max(1, reached):4.0%})  {METHODS[name].title}")
+        lines.append(f"  {near[name]:4d} ({near[name] / max(1, reached):4.0%})  {method_of(name).title}")
     return lines
 
 
@@ -151,8 +151,8 @@ def _without_a_grid(costs: pd.DataFrame, name: str) -> list[str]:
     count = len(both.index.get_level_values("problem").unique())
     problems = "one problem" if count == 1 else f"{count} problems"
     return [
-        f"{METHODS[name].title}: {middle} times the exchanges of {METHODS[twin].title} tuned by grid for that target, "
-        f"in the median over {len(both)} pairs of {problems} ({low} to {high} for the middle 80%); "
+        f"{method_of(name).title}: {middle} times the exchanges of {method_of(twin).title} tuned by grid for that "
+        f"target, in the median over {len(both)} pairs of {problems} ({low} to {high} for the middle 80%); "
         f"{len(reached) - len(both)} pairs are reached with the grid alone."
     ]
 
@@ -187,7 +187,7 @@ def _where_beaten(done: Comparison) -> list[str]:
     cells = claims.lost(done, claims.BEST)
     if not cells:
         return []
-    title = METHODS[claims.BEST].title
+    title = method_of(claims.BEST).title
     none = [f"On no pair is a rival more than 10% better than {title}."]
     return [
         f"## Where a rival is better than {title}",
@@ -198,7 +198,7 @@ def _where_beaten(done: Comparison) -> list[str]:
 
 
 def _reading(done: Comparison) -> str:
-    s, bundle = done.settings, METHODS["bundle"]
+    s, bundle = done.settings, method_of("bundle")
     limits = {"most": bundle.dimension, "clients": bundle.clients, "rounds": bundle.rounds}
     return READING.format(batch=f"{s.batch:.0%}", grid=s.grid, seeds=s.seeds, passes=PASSES, **limits)
 
@@ -214,9 +214,8 @@ def _command(done: Comparison, cost: str) -> str:
 def _methods(done: Comparison) -> Cells:
     cells = [["method", "the grid", "reads in a step", "its server needs"]]
     for name in done.methods:
-        method = METHODS[name]
-        (algorithm,) = method.grid(Scale(n=10, step=1.0, reach=1.0), 1)[0]
-        reads = method.reads or ("all" if algorithm.traits.reads_all_rows else "a mini-batch")
+        method = method_of(name)
+        reads = method.reads or ("all" if method.example.traits.reads_all_rows else "a mini-batch")
         cells.append([method.title, method.tuned, reads, method.more or "averages"])
     return cells
 
@@ -242,7 +241,7 @@ def _listed(lines: list[str]) -> list[str]:
 
 def _groups(done: Comparison) -> list[list[str]]:
     """The methods that need only averages, and the others; those that there are."""
-    split = [[name for name in done.methods if bool(METHODS[name].more) == more] for more in (False, True)]
+    split = [[name for name in done.methods if bool(method_of(name).more) == more] for more in (False, True)]
     return [group for group in split if group]
 
 

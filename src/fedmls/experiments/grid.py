@@ -3,11 +3,13 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedmls.algorithms import ALGORITHMS, describe
+from fedmls.algorithms import find, names
 from fedmls.checks import unknown
 from fedmls.compression import Compressed
+from fedmls.hyperparameters import describe
 from fedmls.schedules import Power
 from fedmls.types import Algorithm
 
@@ -38,13 +40,16 @@ class Point(NamedTuple):
     algorithm: Algorithm
 
 
-def curves(entries: Any) -> tuple[Curve, ...]:
-    """Every algorithm of the list with all combinations of its lists of parameters."""
+def curves(entries: Any, base: Path = Path()) -> tuple[Curve, ...]:
+    """Every algorithm of the list with all combinations of its lists of parameters.
+
+    base: the folder that the path of an algorithm's file is relative to.
+    """
     if isinstance(entries, Mapping):
         raise ValueError("algorithms is one table; write [[algorithms]], with two brackets, above each")
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"algorithms is {entries!r}; give at least one [[algorithms]] with its name")
-    points = [point for i, entry in enumerate(entries) for point in _points(entry, f"algorithms.{i}")]
+    points = [point for i, entry in enumerate(entries) for point in _points(entry, f"algorithms.{i}", base)]
     return tuple(_labelled(points))
 
 
@@ -65,47 +70,57 @@ def word(key: str, value: Any) -> str:
     return value
 
 
-def _points(entry: Any, where: str) -> list[Point]:
+def _points(entry: Any, where: str, base: Path) -> list[Point]:
     entry = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, Mapping) or "name" not in entry:
         raise ValueError(f"{where} is {entry!r}; give a table with the algorithm's name")
     title, variant = (word(f"{where}.{key}", entry.get(key, "")) for key in NAMES)
     given = [key for key in entry if key not in ("name", *NAMES)]
     shown = [key for key in given if isinstance(entry[key], list)] or given
-    return [Point(title or method_name(made), variant, shown, made) for made in _grid(entry, where, NAMES)]
+    return [Point(title or method_name(made), variant, shown, made) for made in _grid(entry, where, base, NAMES)]
 
 
-def _grid(entry: Mapping[str, Any], where: str, more: tuple[str, ...] = ()) -> list[Algorithm]:
+def _grid(entry: Mapping[str, Any], where: str, base: Path, more: tuple[str, ...] = ()) -> list[Algorithm]:
     """The algorithms of a table: one for each combination of its lists."""
     name = entry["name"]
-    known = {**ALGORITHMS, Compressed.name: Compressed}
-    if not isinstance(name, str) or name not in known:
-        raise ValueError(unknown(f"{where}.name", name, known))
-    parameters = {field.name: field for field in fields(known[name])}
+    algorithm = _class_of(name, where, base)
+    parameters = {field.name: field for field in fields(algorithm)}  # type: ignore[arg-type]
     check_keys(entry, ["name", *more, *parameters], f"{where} ({name})")
     for key, field in parameters.items():
         if field.default is MISSING and key not in entry:
             raise ValueError(f"{where} ({name}) needs {key!r}")
-    choices = {key: _choices(value, f"{where}.{key}") for key, value in entry.items() if key not in ("name", *more)}
+    given = {key: value for key, value in entry.items() if key not in ("name", *more)}
+    choices = {key: _choices(value, f"{where}.{key}", base) for key, value in given.items()}
     made = []
     for values in itertools.product(*choices.values()):
         try:
-            made.append(known[name](**dict(zip(choices, values, strict=True))))
+            made.append(algorithm(**dict(zip(choices, values, strict=True))))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{where} ({name}): {error}") from None
     return made
 
 
-def _choices(value: Any, where: str) -> list[Any]:
+def _class_of(name: Any, where: str, base: Path) -> type[Algorithm]:
+    try:
+        return Compressed if name == Compressed.name else find(name, base)
+    except ValueError as error:
+        known = [*names(), Compressed.name]
+        if name in known or ":" in str(name):
+            raise ValueError(f"{where}.name: {error}") from None
+        raise ValueError(unknown(f"{where}.name", name, known)) from None
+
+
+def _choices(value: Any, where: str, base: Path) -> list[Any]:
     """The values of a parameter: those of a list, each of which may be a list for the clients."""
     if isinstance(value, list):
         if not value:
             raise ValueError(f"{where} is []; give at least one value")
-        return [choice for one in value for choice in _choices(tuple(one) if isinstance(one, list) else one, where)]
+        each = [tuple(one) if isinstance(one, list) else one for one in value]
+        return [choice for one in each for choice in _choices(one, where, base)]
     if not isinstance(value, Mapping):
         return [value]
     if "name" in value:
-        return list(_grid(value, where))
+        return _grid(value, where, base)
     if set(value) != {"power"} or not isinstance(value["power"], list) or len(value["power"]) != 2:
         raise ValueError(f"{where} is {value!r}; a schedule is {{ power = [scale, exponent] }}")
     try:
@@ -149,7 +164,7 @@ def _parameter(name: str, algorithm: Algorithm) -> str:
     value = getattr(algorithm, name)
     if isinstance(value, Power):
         text = f"{value.scale:g} k^{value.exponent:g}"
-    elif hasattr(value, "client_round"):
+    elif isinstance(value, Algorithm):
         text = f"{value.name}({describe(value)})"
     elif isinstance(value, float):
         text = f"{value:g}" if float(f"{value:g}") == value else repr(value)

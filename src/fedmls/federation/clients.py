@@ -16,7 +16,7 @@ from fedmls.federation.post import Post, Stopped, vectors
 from fedmls.federation.replies import Done, Masked, Shapes
 from fedmls.federation.state import At
 from fedmls.federation.survey import Survey
-from fedmls.rounds import ServerRandom, drawn, message_types, participants, weighted_mean
+from fedmls.rounds import ServerRandom, drawn, weighted_mean
 from fedmls.simulation.recorder import Counters
 from fedmls.types import Array
 
@@ -128,16 +128,15 @@ class Clients:
 
     def _seen(self, wanted: dict[str, Any], working: list[int], uploads: list[replies.Upload]) -> Any:
         """What the server sees of the uploads; fields that were not asked for are unknown."""
-        _, up_type = message_types(self.job.algorithm)
         stacked = {
             name: np.stack([upload.up.get(name, np.full(shape, np.nan)) for upload in uploads])
             for name, shape in self.shapes.up(wanted).items()
         }
-        up = up_type(**stacked)
+        up = self.job.algorithm.Up(**stacked)
         if self.job.algorithm.traits.aggregate == "stack":
             return up
         weights = self.survey.weights
-        if participants(self.job.algorithm) is not None:
+        if self.job.algorithm.participants is not None:
             weights = weights[working] / weights[working].sum()
         return weighted_mean(weights, up)
 
@@ -153,9 +152,8 @@ class Clients:
         if not rounds:
             return []
         mean = _total([done[i].uploads for i in working])
-        if participants(self.job.algorithm) is not None:
+        if self.job.algorithm.participants is not None:
             mean = mean / self.survey.weights[working].sum()
-        _, up_type = message_types(self.job.algorithm)
         seen = []
         for r, each in enumerate(rounds):
             unknown, parts = {name: np.full(shape, np.nan) for name, shape in self.shapes.up(each).items()}, {}
@@ -164,7 +162,7 @@ class Clients:
                 parts[name] = self._checked(name, part.reshape(shape), each["k"])
             cut = (float(parts.pop("cut.a")), parts.pop("cut.p")) if "cut.a" in parts else None
             steps, subgradients = [done[i].steps[r] for i in working], [done[i].subgradients[r] for i in working]
-            seen.append(Round(up_type(**unknown | parts), cut, steps, subgradients))
+            seen.append(Round(self.job.algorithm.Up(**unknown | parts), cut, steps, subgradients))
         return seen
 
     def _checked(self, name: str, mean: Array, k: int) -> Array:

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, is_sparse, positive, truth, unknown, whole
+from fedmls.checks import is_sparse, positive, truth, unknown, whole
 from fedmls.datasets.files import UNREADABLE, Table, kind_of, label_text, read_table, text_columns
 from fedmls.datasets.files import sorted_classes as sorted_classes
 from fedmls.federation.job import read_config
 from fedmls.federation.secure import from_text
+from fedmls.hyperparameters import hyperparameters
 from fedmls.types import Array
 
 
@@ -35,6 +36,8 @@ class NodeConfig:
     configuration, is at most this.
     key: the file of its own key for secure sums; made in the state folder unless given.  peers: take part only in
     secure runs, and with nodes of these public keys (:mod:`fedmls.federation.secure`).
+    algorithms: "module:Class" of algorithms from outside of the package that the node runs when a job names them.
+    Importing a module runs it, so no others are imported, but for the entry points that are installed here.
     """
 
     name: str
@@ -49,6 +52,7 @@ class NodeConfig:
     delta: float = 1e-5
     key: Path | None = None
     peers: tuple[str, ...] | None = None
+    algorithms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -69,6 +73,9 @@ class NodeConfig:
             for key in self.peers:
                 from_text(key)
             object.__setattr__(self, "peers", tuple(self.peers))
+        if not isinstance(self.algorithms, list | tuple) or not all(isinstance(one, str) for one in self.algorithms):
+            raise ValueError(f'algorithms is {self.algorithms!r}; give a list such as ["my_module:MyAlgorithm"]')
+        object.__setattr__(self, "algorithms", tuple(self.algorithms))
         if self.columns is not None:
             whole("columns", self.columns)
         truth("report_objective", self.report_objective)

@@ -244,7 +244,7 @@ class Driver:
         """The objective, where the server knows it by itself (else NaN), and the lower bound, by itself or by the
         clients' cuts; -inf without a certificate."""
         if self.algorithm.traits.proves:
-            objective: float = self.algorithm.objective(server)  # type: ignore[attr-defined]
+            objective = self.algorithm.objective(server)
             return objective, self.recorder.known(server)[0]
         if self.recorder.radius is None or cut is None:
             return np.nan, -np.inf

@@ -96,8 +96,8 @@ class Folder:
         write_setup(self.path, self._setup(survey) | told)
 
     def _write_history(self, run: Run) -> None:
-        from fedmls.algorithms import describe
         from fedmls.experiments.results import cells, labelled, markdown, summarise
+        from fedmls.hyperparameters import describe
         from fedmls.simulation.sweeps import table
 
         curve = run.algorithm.name, "", describe(run.algorithm)

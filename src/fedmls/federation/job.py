@@ -19,14 +19,16 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from fedmls.algorithms import from_dict, to_dict
-from fedmls.checks import at_least, check_batch, hyperparameters, one_of, positive, real, truth, unknown, whole
+from fedmls.algorithms import ONLY_INSTALLED, Finder, find, from_dict, is_file
+from fedmls.checks import at_least, check_batch, one_of, positive, real, truth, unknown, whole
+from fedmls.compression import address_inside
 from fedmls.federation.messages import RUN_NAME
 from fedmls.federation.privacy import Privacy, check_private
 from fedmls.federation.secure import check_secure
 from fedmls.files import whole_file
+from fedmls.hyperparameters import hyperparameters, to_dict
 from fedmls.losses import Loss, get_loss
-from fedmls.rounds import check_algorithm, participants
+from fedmls.rounds import require_algorithm
 from fedmls.types import Algorithm
 
 FILES = ("job.toml", "job.json")
@@ -86,7 +88,9 @@ class Job:
     start: str | None = None
 
     def __post_init__(self) -> None:
-        check_algorithm(self.algorithm)
+        require_algorithm(self.algorithm)
+        if is_file(address_inside(self.algorithm)):
+            raise ValueError(f"algorithm {address_inside(self.algorithm)!r} is a file; {ONLY_INSTALLED}")
         whole("rounds", self.rounds)
         whole("every", self.every)
         whole("seed", self.seed, least=0, most=2**63 - 1)
@@ -136,7 +140,7 @@ class Job:
         one_of("on_missing", self.on_missing, ON_MISSING)
         one_of("on_bad", self.on_bad, ON_BAD)
         if "without" in (self.on_missing, self.on_bad) and (
-            participants(self.algorithm) is None or self.algorithm.traits.follow_up
+            self.algorithm.participants is None or self.algorithm.traits.follow_up
         ):
             key = "on_missing" if self.on_missing == "without" else "on_bad"
             raise ValueError(
@@ -160,7 +164,8 @@ class Job:
         return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Job":
+    def from_dict(cls, values: dict[str, Any], finder: Finder = find) -> "Job":
+        """From plain values.  finder: what makes a class of the algorithm's name."""
         known = list(cls.__dataclass_fields__)
         for key in values:
             if key not in known:
@@ -168,7 +173,7 @@ class Job:
         for key in ("algorithm", "rounds"):
             if key not in values:
                 raise ValueError(f"the job has no {key!r}")
-        made: dict[str, Any] = {"algorithm": _algorithm(values["algorithm"])}
+        made: dict[str, Any] = {"algorithm": _algorithm(values["algorithm"], finder)}
         if values.get("privacy") is not None:
             made["privacy"] = _privacy(values["privacy"])
         return cls(**values | made)
@@ -211,7 +216,7 @@ def reveals_objective(job: Job) -> str:
     return ""
 
 
-def _algorithm(values: Any) -> Algorithm:
+def _algorithm(values: Any, finder: Finder) -> Algorithm:
     """An algorithm from its plain values; parameters may be left out."""
     if not isinstance(values, dict) or "name" not in values:
         raise ValueError(f"algorithm is {values!r}; give a table with its name and, if any, its parameters")
@@ -219,7 +224,7 @@ def _algorithm(values: Any) -> Algorithm:
         if key not in ("name", "parameters"):
             raise ValueError(unknown("key of the algorithm", key, ("name", "parameters")))
     try:
-        return from_dict({"name": values["name"], "parameters": values.get("parameters", {})})
+        return from_dict({"name": values["name"], "parameters": values.get("parameters", {})}, finder)
     except (TypeError, AttributeError, KeyError) as error:
         raise ValueError(f"algorithm: {error}") from None
 

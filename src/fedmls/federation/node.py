@@ -11,11 +11,13 @@ import math
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedmls.algorithms import find_installed
 from fedmls.checks import is_sparse, real
 from fedmls.federation import replies, secure, work
 from fedmls.federation.data import (
@@ -79,6 +81,7 @@ class Node:
 
     def surveyed(self, job: Job) -> dict[str, Any]:
         """What is safe to share: how many rows, which columns, which labels, and column sums if they are needed."""
+        self._job(job.to_dict())  # that it has the algorithm
         self._check_terms(job)
         rows, classes = self._rows(), None
         if job.get_loss().is_classification:
@@ -107,13 +110,13 @@ class Node:
         return body
 
     def _survey(self, asked: Message) -> bytes:
-        body = self.surveyed(_job(asked.body["job"]))
+        body = self.surveyed(self._job(asked.body["job"]))
         self._opening(asked)
         return encode(asked._replace(kind="surveyed", body=body))
 
     def _sums(self, asked: Message) -> bytes:
         """Column sums, masked: of values and how many they are; if the means are known, of squares and whether any."""
-        body, job = asked.body, _job(asked.body["job"])
+        body, job = asked.body, self._job(asked.body["job"])
         self._check_terms(job)
         if not (job.secure and (job.impute or job.standardise)):
             raise Refused("it is asked for column sums that the job has no need of")
@@ -142,7 +145,7 @@ class Node:
 
     def _begin(self, asked: Message) -> bytes:
         """The run begins: the state of a client before round 1."""
-        body, job, problem = asked.body, _job(asked.body["job"]), self._problem_of(asked)
+        body, job, problem = asked.body, self._job(asked.body["job"]), self._problem_of(asked)
         kept = self._opening(asked, {"begin": asked.body})
         G = math.inf if job.secure or job.privacy is not None else float(problem.lipschitz()[0])
         reply = encode(asked._replace(kind="begun", body={"lipschitz": G}))
@@ -170,7 +173,7 @@ class Node:
             file = self.state.file(asked.run).name
             raise Refused(f"it has no state of the run {asked.run}: the file {file} is not there; {LOST}")
         begin, body = kept.begin, asked.body
-        job, problem = _job(begin["job"]), self._problem_of(asked._replace(body=begin), kept.problem)
+        job, problem = self._job(begin["job"]), self._problem_of(asked._replace(body=begin), kept.problem)
         if body["points"]:
             self._check_objective(job)
         questions = {"points": body["points"]} if body["points"] else {}
@@ -290,7 +293,7 @@ class Node:
                 stream.write("".join(json.dumps(one) + "\n" for one in [*noted, this]).encode())
 
     def _local(self, begin: dict[str, Any], problem: Problem, state: dict[str, Any] | None = None) -> RowsLocal:
-        job = _job(begin["job"])
+        job = self._job(begin["job"])
         local = problem.local_as(begin["client"], begin["n"], begin["weight"], seed=job.seed, batch=job.batch)
         if job.sends_cuts:
             local.certify()
@@ -311,7 +314,7 @@ class Node:
         key = begin.run, _stamp(self.config.data)
         if self._problem is None or self._problem[0] != key:
             rows, body = self._rows(), begin.body
-            job = _job(body["job"])
+            job = self._job(body["job"])
             X = prepared(rows, body["columns"], body["means"], body["scales"])
             problem = Problem(
                 X,
@@ -330,6 +333,13 @@ class Node:
             raise Refused(f"its data have changed since the run began; {LOST}")
         return problem
 
+    def _job(self, values: Any) -> Job:
+        """The job, of an algorithm that this node has: no code is run at the server's word that is not allowed here."""
+        try:
+            return Job.from_dict(values, partial(find_installed, allowed=self.config.algorithms))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Refused(f"it cannot read the job: {error}") from None
+
     def _failed(self, error: Exception) -> str:
         """What may be told of an error that nobody has foreseen; the rest goes to the log."""
         with suppress(OSError):
@@ -337,13 +347,6 @@ class Node:
             self.state.append(LOG, "".join(traceback.format_exception(error)) + "\n")
             return f"it failed ({type(error).__name__}); its file {LOG} says more"
         return f"it failed ({type(error).__name__}), and its state folder cannot be written"
-
-
-def _job(values: Any) -> Job:
-    try:
-        return Job.from_dict(values)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise Refused(f"it cannot read the job: {error}") from None
 
 
 def _epsilon(runs: list[dict[str, Any]], delta: float) -> float:

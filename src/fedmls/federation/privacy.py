@@ -33,26 +33,10 @@ from typing import Any
 
 import numpy as np
 
-from fedmls.checks import hyperparameters, positive, real
-from fedmls.types import Array
-
-# What each field of an upload is compared with: a field of what was sent down, or nothing where it is a difference
-# already. Privacy does not depend on the choice: all of it is known to the server.
-REFERENCES: dict[str, dict[str, str | None]] = {
-    "fedmls": {"y": "y", "numbers": None},
-    "fedmlse": {"y": "y", "x": "y", "numbers": None},
-    "fedmlsp": {"du_tilde": None, "du": None},
-    "fedavg": {"u": "x"},
-    "scaffold": {"dy": None, "dc": None},
-    "scaffnew": {"x_hat": "x"},
-    "gradskip": {"shifted": "x"},
-    "fedprox": {"u": "x"},
-    "feddyn": {"u": "x"},
-    "fedsplit": {"z": "x"},
-    "subgradient": {"u": "x"},
-    "dcs": {"x_tilde": "x_tilde", "average": "x_tilde"},
-}
-
+from fedmls.algorithms import ALGORITHMS
+from fedmls.checks import positive, real
+from fedmls.hyperparameters import hyperparameters, parameters
+from fedmls.types import Array, References
 
 CLIP, NOISE = (1e-100, 1e100), (1e-4, 1e9)  # within these nothing is lost in rounding, neither numbers nor noise
 STEPS = 44  # the deviation of the noise is 2^44 to 2^45 steps of the grid
@@ -97,10 +81,14 @@ def epsilon(runs: Iterable[tuple[float, int]], delta: float) -> float:
 def check_private(job: Any) -> None:
     """Whether all that a client would tell in this job is covered by the noise."""
     algorithm = job.algorithm
-    if algorithm.name not in REFERENCES:
-        raise ValueError(f"{algorithm.name} does not go with privacy; take one of {', '.join(REFERENCES)}")
-    if isinstance(getattr(algorithm, "lam0", None), str):
-        raise ValueError(f"lam0 is {algorithm.lam0!r}, for which clients send more than privacy covers; give a number")
+    if not algorithm.references:
+        fit = [name for name, cls in ALGORITHMS.items() if cls.references]
+        raise ValueError(f"{algorithm.name} does not go with privacy; take one of {', '.join(fit)}")
+    if algorithm.traits.reveals_objective:
+        auto = [f"{name} is {value!r}" for name, value in parameters(algorithm).items() if value == "auto"]
+        raise ValueError(
+            f"{(*auto, algorithm.name)[0]}, for which clients send more than privacy covers; give a number"
+        )
     told = [name for name in ("report_objective", "impute", "standardise") if getattr(job, name)]
     if told or job.certificate is not None:
         which = f"{told[0]} = false" if told else "no certificate"
@@ -113,9 +101,12 @@ def check_installed() -> None:
         raise ValueError("privacy needs OpenDP for its noise; install it with pip install 'fedmls[privacy]'")
 
 
-def noisy(privacy: Privacy, name: str, up: dict[str, Array], down: dict[str, Any]) -> dict[str, Array]:
-    """An upload of the algorithm of this name, clipped and with noise that nobody else can know."""
-    references = REFERENCES[name]
+def noisy(privacy: Privacy, references: References, up: dict[str, Array], down: dict[str, Any]) -> dict[str, Array]:
+    """An upload, clipped and with noise that nobody else can know.
+
+    references: what each of its fields is compared with (:class:`fedmls.types.Algorithm`). Privacy does not depend on
+    the choice: all of it is known to the server.
+    """
     known = {field: 0.0 if (of := references[field]) is None else down[of] for field in up}
     difference = np.concatenate([up[field] - known[field] for field in up])
     sent = privacy.grid * _with_noise(clipped(difference, privacy), privacy)

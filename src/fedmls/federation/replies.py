@@ -12,7 +12,6 @@ import numpy as np
 from fedmls.federation.job import Job
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, fields, printable
 from fedmls.problem import Problem
-from fedmls.rounds import message_types
 from fedmls.types import Algorithm, Array
 
 SURVEY_LIMIT = 64 * MEBIBYTE  # columns and their sums, of which nobody knows yet how many there are
@@ -43,8 +42,7 @@ class Shapes(NamedTuple):
         """The shape of each field in the round that is asked for."""
         if not self.algorithm.traits.varying:
             return self.first
-        down_type, _ = message_types(self.algorithm)
-        return _shapes(self.algorithm, wanted["k"], down_type(**wanted["down"]), self.dimension, self.n)
+        return _shapes(self.algorithm, wanted["k"], self.algorithm.Down(**wanted["down"]), self.dimension, self.n)
 
     def longest(self, name: str) -> float:
         """How long a field may be. Numbers may be squared lengths, and slopes of a loss products with its rows."""
@@ -108,7 +106,7 @@ def _shapes(algorithm: Algorithm, k: int, down: Any, dimension: int, n: int) -> 
     local.begin(k)
     with np.errstate(all="ignore"):
         _, up = algorithm.client_round(k, client, down, local)
-    assert isinstance(up, message_types(algorithm)[1])
+    assert isinstance(up, algorithm.Up)
     return {name: np.shape(value) for name, value in up._asdict().items()}
 
 

@@ -28,7 +28,6 @@ import numpy as np
 
 from fedmls.federation.messages import Message, MessageError, encode
 from fedmls.files import sync_folder, whole_file
-from fedmls.rounds import participants
 from fedmls.types import Array
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def check_secure(job: Any) -> None:
             f"the server of {job.algorithm.name} needs every node's own upload, and secure shows it sums only; "
             "take another algorithm, or leave out secure"
         )
-    some = participants(job.algorithm)
+    some = job.algorithm.participants
     if some is not None:
         check_enough(some)
 

@@ -24,11 +24,13 @@ def split(
     ignore: Sequence[str] = (),
     alpha: float = 0.5,
     seed: int = 0,
+    algorithms: Sequence[str] = (),
 ) -> dict[Path, int]:
     """Cut a file into parts, and write each with its node's configuration.
 
     by: "kmeans", "iid" or "dirichlet" (:mod:`fedmls.partition`), or a column, whose values are the clients.
     label: the label column; the last one unless given.  ignore: columns that nodes are not to use.
+    algorithms: those from outside of the package, "module:Class", that nodes are to run.
     Returns the configurations with their numbers of rows. Rows stay as they are written in the file.
     """
     file, out = Path(file), Path(out)
@@ -52,6 +54,7 @@ def split(
         rows, name = np.flatnonzero(of_row == i), f"site-{i + 1}"
         about: dict[str, Any] = {"name": name, "data": name + table.suffix, "state": f"state/{name}"}
         about |= {"label": table.label, "columns": table.columns, "ignore": list(ignore) or None}
+        about["algorithms"] = list(algorithms) or None
         table.write(out / f"{name}{table.suffix}", rows)
         text = toml({key: value for key, value in about.items() if value is not None})
         (out / f"{name}.toml").write_text(text, encoding="utf-8")

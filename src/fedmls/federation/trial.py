@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.checks import is_sparse, one_of, setting, unknown, whole
+from fedmls.compression import address_inside
 from fedmls.federation import replies
 from fedmls.federation.data import NodeConfig, Refused, label_texts, prepared, read_rows
 from fedmls.federation.folder import CHECKPOINT, EVENTS, SETUP
@@ -106,8 +107,8 @@ class Source:
             if cut[name] is not None and self.file is None:
                 raise ValueError(f"--{name} is of a file; name it with --data")
 
-    def folder(self, trial: Path, seed: int) -> Path:
-        """The folder of the nodes; made in the trial's, if there is none."""
+    def folder(self, trial: Path, seed: int, algorithms: Sequence[str] = ()) -> Path:
+        """The folder of the nodes; made in the trial's, with leave to run these algorithms, if there is none."""
         if self.parts is not None:
             return self.parts.resolve()
         parts, own = trial / PARTS, resources.files("fedmls.datasets") / "breast_cancer_wisconsin.csv"
@@ -120,6 +121,7 @@ class Source:
                 label=self.label,
                 ignore=self.ignore,
                 seed=seed,
+                algorithms=algorithms,
             )
         fewest, least = min(written.values()), NodeConfig.read(next(iter(written))).min_rows
         if fewest < least:
@@ -160,8 +162,9 @@ def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], 
 def begin(out: Path | None, engine: str, job: Job, source: Source, command: str = "") -> Trial:
     """A trial in a folder of its own, which must be empty; after an error nothing of it is left."""
     check_engine(engine)
+    external = [one for one in [address_inside(job.algorithm)] if ":" in one]
     with _new_folder(out) as folder:
-        parts = source.folder(folder, job.seed)
+        parts = source.folder(folder, job.seed, external)
         trial = _checked(folder, engine, job, parts, command)
         _write(trial, PARTS if source.parts is None else str(parts))
     return trial

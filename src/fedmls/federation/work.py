@@ -10,7 +10,6 @@ from fedmls.federation.messages import fields
 from fedmls.federation.privacy import noisy
 from fedmls.local.client import RowsLocal
 from fedmls.problem import Problem
-from fedmls.rounds import message_types
 from fedmls.types import Array
 
 
@@ -45,23 +44,22 @@ def work(
 ) -> tuple[Any, list[dict[str, Any]]]:
     """The client's state after the rounds, and what it sends."""
     algorithm = job.algorithm
-    down_type, _ = message_types(algorithm)
     _, fresh = algorithm.init(begin["start"], begin["n"])
     client, done = fresh._replace(**before["client"]), []
     for wanted in rounds:
         fields("a round", wanted, {"k", "down", "asked"})
-        k, down = wanted["k"], fields("what is sent down", wanted["down"], down_type._fields)
+        k, down = wanted["k"], fields("what is sent down", wanted["down"], algorithm.Down._fields)
         local.begin(k)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                client, up = algorithm.client_round(k, client, down_type(**down), local)
+                client, up = algorithm.client_round(k, client, algorithm.Down(**down), local)
         except ValueError as error:  # of the algorithm and its parameters
             raise Refused(f"it cannot work on round {k}: {error}") from None
         sent = up._asdict()
         for name in () if wanted["asked"] else algorithm.traits.on_demand:
             del sent[name]
         if job.privacy is not None:
-            sent = noisy(job.privacy, algorithm.name, sent, down)
+            sent = noisy(job.privacy, algorithm.references, sent, down)
         cut = None
         if wanted["asked"] and job.sends_cuts:
             a, p = local.problem.cut(local.cut_slopes)

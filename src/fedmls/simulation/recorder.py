@@ -124,11 +124,10 @@ class Recorder:
 
     def known(self, server: Any) -> tuple[float, bool]:
         """Of an algorithm that proves: its bound (-inf without a certificate), and whether it knows its objective."""
-        known = not math.isnan(self.algorithm.objective(server))  # type: ignore[attr-defined]
+        known = not math.isnan(self.algorithm.objective(server))
         if self.radius is None:
             return -math.inf, known
-        bound: float = self.algorithm.lower_bound(server, self.radius, self.x0)  # type: ignore[attr-defined]
-        return bound, known
+        return self.algorithm.lower_bound(server, self.radius, self.x0), known
 
     def row_of(
         self, counters: Counters, x: Array, objective: float, bound: float = -math.inf, known: bool = True

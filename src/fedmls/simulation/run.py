@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.checks import check_batch, positive, real, unknown, whole
+from fedmls.hyperparameters import describe, to_dict
 from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar
 from fedmls.rounds import (
     ServerRandom,
     arrays,
-    check_algorithm,
     check_participants,
     drawn,
-    participants,
+    require_algorithm,
     start_point,
     weighted_mean,
 )
@@ -109,7 +109,7 @@ def simulate(
     first. Begin, end and errors, and callbacks for TensorBoard and MLflow: :mod:`fedmls.tracking`.
     progress: show a bar on a terminal (None), always, or never.
     """
-    check_algorithm(algorithm)
+    require_algorithm(algorithm)
     callbacks = check_callbacks(callback)
     with Bar(algorithm.name, whole("rounds", rounds), "rounds", progress) as bar, ExitStack() as ends:
         simulation = Simulation(
@@ -151,7 +151,7 @@ class Simulation:
         certificate: float | bool | None = None,
         until: float | None = None,
     ) -> None:
-        check_algorithm(algorithm)
+        require_algorithm(algorithm)
         check_problem(problem)
         self.algorithm, self.problem = algorithm, problem
         self.rounds, self.every = whole("rounds", rounds), whole("every", every)
@@ -283,7 +283,7 @@ class Simulation:
         """What has been spent after the clients' part of round k."""
         traits = self.algorithm.traits
         sent, received = arrays(up, traits.on_demand + traits.numbers), arrays(down, traits.numbers)
-        senders = participants(self.algorithm) or clients  # the others only hear what came of the last round
+        senders = self.algorithm.participants or clients  # the others only hear what came of the last round
         numbers_up, numbers_down = _numbers(arrays(up, traits.on_demand), sent), _numbers(arrays(down), received)
         return Counters(
             k,
@@ -372,8 +372,6 @@ def _numbers(fields: list[Array], vectors: list[Array]) -> int:
 
 def about_run(algorithm: Algorithm, seed: int, batch: float, optimum: float | None, **more: Any) -> dict[str, Any]:
     """A run in plain values, for callbacks. ``name``: the algorithm, the parameters that were chosen and the seed."""
-    from fedmls.algorithms import describe, to_dict
-
     plain = to_dict(algorithm)
     return {
         "name": f"{algorithm.name} {describe(algorithm)}, seed={seed}",

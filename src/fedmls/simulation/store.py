@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmls.hyperparameters import to_dict
 from fedmls.types import Run
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ class RunStore:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    from fedmls.algorithms import to_dict
-
     return {
         "algorithm": to_dict(run.algorithm),
         "seed": run.seed,

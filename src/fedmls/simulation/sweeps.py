@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmls.checks import one_of, whole
+from fedmls.hyperparameters import describe
 from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar, Board
-from fedmls.rounds import check_algorithm
+from fedmls.rounds import require_algorithm
 from fedmls.simulation.recorder import AnyProblem, Metrics
 from fedmls.simulation.run import Interrupted, Simulation, check_problem, ctrl_c, known_optimum
 from fedmls.simulation.store import RunStore
@@ -131,8 +132,6 @@ def table(runs: Iterable[Run]) -> Any:
     """All histories in one DataFrame, with the columns algorithm, parameters, seed and diverged in front."""
     import pandas as pd
 
-    from fedmls.algorithms import describe
-
     frames = []
     for run in _several("runs", runs):
         frame = run.history.copy()
@@ -149,7 +148,7 @@ def _proofs(algorithms: list[Algorithm], certificate: float | bool | None, until
     if certificate is None:
         return [(None, until)] * len(algorithms)
     for algorithm in algorithms:
-        check_algorithm(algorithm)
+        require_algorithm(algorithm)
     able = [algorithm.traits.certifies or algorithm.traits.proves for algorithm in algorithms]
     if not any(able):
         raise ValueError(
