@@ -19,7 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedmls.simulation.run import Callback, about_run
+from fedmls.simulation.observers import Callback
+from fedmls.simulation.run import about_run
 from fedmls.types import Run
 
 FLUSH_SECONDS = 2.0

@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedmls.checks import one_of, positive
 from fedmls.estimators.base import FederatedLinearModel, parted
-from fedmls.estimators.rows import Objective, Rows
-from fedmls.estimators.training import train
+from fedmls.estimators.fit import fit_model
+from fedmls.estimators.rows import Objective, TrainingRows
 from fedmls.losses import get_loss
 from fedmls.types import Array
 
@@ -35,7 +35,7 @@ class FederatedClassifier(ClassifierMixin, FederatedLinearModel):  # type: ignor
         fits = []
         for run, positive_class in enumerate(runs):
             own = rows._replace(y=np.where(rows.y == positive_class, 1.0, -1.0))
-            fits.append(train(own, objective, settings, *self._before(run, len(runs), X.shape[1])))
+            fits.append(fit_model(own, objective, settings, *self._before(run, len(runs), X.shape[1])))
         self.classes_ = classes
         parts = [parted(fit.x, self.fit_intercept) for fit in fits]
         self.coef_ = np.array([coef for coef, _ in parts])
@@ -43,7 +43,7 @@ class FederatedClassifier(ClassifierMixin, FederatedLinearModel):  # type: ignor
         self.history_ = _joined([fit.history for fit in fits], classes[runs])
         self._keep(fits)
 
-    def _weighted(self, rows: Rows, classes: Any) -> Rows:
+    def _weighted(self, rows: TrainingRows, classes: Any) -> TrainingRows:
         """The rows weighted by class too; each class must count."""
         totals = np.bincount(rows.y, rows.weights, len(classes))
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":

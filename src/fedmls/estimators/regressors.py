@@ -8,8 +8,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedmls.checks import at_least, one_of
 from fedmls.estimators.base import FederatedLinearModel, parted
+from fedmls.estimators.fit import fit_model
 from fedmls.estimators.rows import Objective
-from fedmls.estimators.training import train
 from fedmls.losses import pinball
 from fedmls.types import Array
 
@@ -29,7 +29,7 @@ class FederatedRegressor(RegressorMixin, FederatedLinearModel):  # type: ignore[
         rows = self._rows(X, np.asarray(y, dtype=float), sample_weight, groups, settings.seed)
         unit = times / float(rows.weights.sum())
         objective = Objective(loss, self.fit_intercept, unit, **{self.penalty: alpha / unit})
-        fit = train(rows, objective, settings, *self._before(0, 1, X.shape[1]))
+        fit = fit_model(rows, objective, settings, *self._before(0, 1, X.shape[1]))
         self.coef_, self.intercept_ = parted(fit.x, self.fit_intercept)
         self.history_ = fit.history
         self._keep([fit])

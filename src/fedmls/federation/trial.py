@@ -31,6 +31,7 @@ from fedmls.federation.split import PARTITIONS, split
 from fedmls.federation.survey import Survey, agree, natural
 from fedmls.files import whole_file
 from fedmls.problem import Problem
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 
 
@@ -201,7 +202,7 @@ def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> 
     if job.privacy is not None:
         job.privacy.epsilon(job.rounds)  # whether there is an accountant
     problem = problem_of(job, nodes)
-    simulation(Simulation, job, problem)
+    simulation(lambda algorithm, rows, **settings: Simulation(algorithm, rows, RunConfig(**settings)), job, problem)
     return Trial(folder, engine, job, nodes, problem, command)
 
 

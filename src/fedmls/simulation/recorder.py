@@ -2,37 +2,17 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedmls.bounds import certificate as certificates
 from fedmls.checks import positive
 from fedmls.problem import OracleProblem, Problem
+from fedmls.simulation.config import Metrics
+from fedmls.simulation.cost import NOTHING, Counters
 from fedmls.types import Algorithm, Array
 
-AnyProblem = Problem | OracleProblem
-Metrics = Mapping[str, Callable[[Array], float]]
-
-
-class Counters(NamedTuple):
-    """What has been spent so far; the columns are explained in :class:`fedmls.types.Run`."""
-
-    round: int = 0
-    exchanges: int = 0
-    local_steps: int = 0
-    subgradients: int = 0
-    vectors_up: int = 0
-    vectors_down: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-
-    def plus(self, other: "Counters") -> "Counters":
-        return Counters(*(a + b for a, b in zip(self, other, strict=True)))
-
-
-NOTHING = Counters()
 RESERVED = (*Counters._fields, "passes", "objective", "gap", "relative_gap", "lower_bound", "certified_gap", "seconds")
 
 
