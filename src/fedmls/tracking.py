@@ -9,16 +9,16 @@ A run that goes on from a checkpoint begins with the rows of the checkpoint: a c
 order. An exception in a callback ends the run, with its checkpoint saved; all callbacks are told the end.
 """
 
-import json
 import math
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedmls.results.read import read_runs, read_setup
 from fedmls.simulation.observers import Callback
 from fedmls.simulation.run import about_run
 from fedmls.types import Run
@@ -33,7 +33,7 @@ def log(runs: Iterable[Run] | str | Path, callback: Callback, **more: Any) -> No
     """
     if isinstance(runs, str | Path):
         more = _problem_of(Path(runs)) | more
-        runs = _stored(Path(runs))
+        runs = read_runs(Path(runs))
     for run in runs:
         if hasattr(callback, "begin"):
             callback.begin(about_run(run.algorithm, run.seed, run.batch, run.optimum, **more))
@@ -173,21 +173,6 @@ def _new_folder(parent: Path, name: str) -> Path:
             place += 1
 
 
-def _stored(results: Path) -> Iterator[Run]:
-    from fedmls.simulation.store import RunStore
-
-    files = sorted((results / "runs").glob("*.parquet"))
-    if not files:
-        raise ValueError(f"{results} keeps no runs (there is no {results / 'runs'}/*.parquet); name a results folder")
-    store = RunStore(results / "runs")
-    for file in files:
-        run = store.load(file.stem)
-        if run is None:
-            raise ValueError(f"{file} cannot be read; delete it and run again")
-        yield run
-
-
 def _problem_of(results: Path) -> dict[str, Any]:
-    file = results / "setup.json"
-    setup = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    setup = read_setup(results)
     return {"problem": setup["problem"]} if "problem" in setup else {}

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedmls.experiments import results
+from fedmls.results.layout import LABELS
+from fedmls.results.read import Results, read_results
+from fedmls.results.summary import best
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), and markers for print without colour.
 STYLES = (
@@ -49,7 +51,7 @@ class Measure(NamedTuple):
 
 def draw(folder: Path) -> list[Path]:
     """All figures of the folder; the files written."""
-    done = results.read(folder)
+    done = read_results(folder)
     history, titles = done.history, done.setup.get("variants") or {}
     measure = Measure("relative_gap", "relative gap  (f − f*)/f*")
     if history["relative_gap"].isna().all():
@@ -101,11 +103,11 @@ def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
         return _saved(figure, stem)
 
 
-def _best(done: results.Results, measure: Measure, stem: Path) -> list[Path]:
+def _best(done: Results, measure: Measure, stem: Path) -> list[Path]:
     """The measure against rounds: the best parameter of each method and variant."""
     plt, rc = _pyplot()
-    keys = list(results.LABELS)
-    chosen = results.best(done.summary, done.setup.get("target"))[keys]
+    keys = list(LABELS)
+    chosen = best(done.summary, done.setup.get("target"))[keys]
     mine = [(_name(*names), (done.history[keys] == names).all(axis=1)) for names in chosen.to_numpy().tolist()]
     history = pd.concat([done.history[those].assign(curve=name) for name, those in mine], ignore_index=True)
     columns = 1 if len(mine) < 3 else 2

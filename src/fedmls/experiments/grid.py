@@ -20,8 +20,8 @@ TOP = (  # the keys of a file
 NAMES = ("title", "variant")  # keys of an algorithm that are no parameters
 
 
-class Curve(NamedTuple):
-    """One curve of the figures: an algorithm, and the names it goes by ("" for a variant or parameter it has not)."""
+class PlannedCurve(NamedTuple):
+    """A curve that an experiment is to make: an algorithm and its labels ("" for a variant or parameter it has not)."""
 
     method: str
     variant: str
@@ -38,7 +38,7 @@ class Point(NamedTuple):
     algorithm: Algorithm
 
 
-def curves(entries: Any) -> tuple[Curve, ...]:
+def curves(entries: Any) -> tuple[PlannedCurve, ...]:
     """Every algorithm of the list with all combinations of its lists of parameters."""
     if isinstance(entries, Mapping):
         raise ValueError("algorithms is one table; write [[algorithms]], with two brackets, above each")
@@ -121,13 +121,13 @@ def method_name(algorithm: Algorithm) -> str:
     return type(algorithm).__name__
 
 
-def _labelled(points: list[Point]) -> Iterator[Curve]:
+def _labelled(points: list[Point]) -> Iterator[PlannedCurve]:
     """Curves of one method and variant are told apart by the parameters in which they differ."""
     seen = set()
     for point in points:
         alike = [other.algorithm for other in points if other[:2] == point[:2]]
         differ = [field.name for field in fields(point.algorithm) if _differ(field.name, alike)]  # type: ignore[arg-type]
-        curve = Curve(
+        curve = PlannedCurve(
             point.method,
             point.variant,
             ", ".join(_parameter(name, point.algorithm) for name in differ or point.shown),

@@ -1,5 +1,5 @@
 """Runs an experiment: from its file (:mod:`fedmls.experiments.spec`) to a problem for each seed, to the runs, to a
-results folder (:mod:`fedmls.experiments.results`) with its figures.
+results folder (:mod:`fedmls.results`) with its figures.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,15 @@ from fedmls import partition
 from fedmls.checks import is_sparse, unknown
 from fedmls.datasets import DATASETS, Data, impute_means, load, read
 from fedmls.datasets.tables import column_means, holes, labels, mapping, missing_values
-from fedmls.experiments import figures, results
+from fedmls.experiments import figures
 from fedmls.experiments.spec import PARTITIONS, Spec
 from fedmls.losses import Loss
 from fedmls.problem import Problem
-from fedmls.simulation.sweeps import sweep
+from fedmls.results.layout import RUNS
+from fedmls.results.read import Results
+from fedmls.results.summary import TARGETS
+from fedmls.results.write import partition_table, write_results
+from fedmls.simulation.sweeps import run_all
 from fedmls.types import Array
 
 MANY_ROWS = 20_000  # from which on it is worth saying that solving for f* takes a while
@@ -85,34 +89,28 @@ class Experiment:
 
     def run(
         self, out: Path, *, command: str = "", jobs: int = -1, dask: str | None = None, progress: bool | None = None
-    ) -> results.Results:
+    ) -> Results:
         """Run what is not there yet, write the results folder, draw the figures. dask: the address of a scheduler."""
         spec = self.spec
         with _backend(dask) as backend:
-            runs = sweep(
+            runs = run_all(
                 [curve.algorithm for curve in spec.curves],
                 lambda seed: self.split(seed).problem,
+                spec.config,
+                spec.seeds,
                 metrics=lambda seed: self.split(seed).metrics,
-                rounds=spec.rounds,
-                seeds=spec.seeds,
-                batch=spec.batch,
-                optimum=spec.optimum,
-                every=spec.every,
-                target=spec.target,
-                certificate=spec.certificate,
-                until=spec.until,
                 jobs=jobs,
                 backend=backend,
-                store=out / "runs",
+                store=out / RUNS,
                 progress=progress,
             )
         names = [curve[:3] for curve in spec.curves for _ in spec.seeds]
         optimum = {str(run.seed): run.optimum for run in runs}
         try:
-            done = results.write(out, runs, names, self.setup(command, optimum), targets(spec))
+            done = write_results(out, runs, names, self.setup(command, optimum), targets(spec))
             figures.draw(out)
         except KeyboardInterrupt:
-            kept = f"all runs are kept in {out / 'runs'}: run again for the tables and figures"
+            kept = f"all runs are kept in {out / RUNS}: run again for the tables and figures"
             raise KeyboardInterrupt(f"stopped; {kept}") from None
         return done
 
@@ -139,14 +137,14 @@ class Experiment:
                 "by": spec.partition.by,
                 "notes": [] if self.data is None else list(self.data.notes),
             },
-            "partition": results.partition_table(problem, classes),
+            "partition": partition_table(problem, classes),
             "optimum": dict(optimum),
             "variants": dict(spec.variants),
-            "target": spec.target,
-            "rounds": spec.rounds,
+            "target": spec.config.target,
+            "rounds": spec.config.rounds,
             "seeds": len(spec.seeds),
             "holdout": spec.data.holdout,
-            "batch": spec.batch,
+            "batch": spec.config.batch,
             "clients": problem.n,
         }
 
@@ -166,15 +164,15 @@ class Experiment:
             f"{problem.loss.name} loss; {problem.n} clients ({how}) of {sizes.min():,} to {sizes.max():,} rows",
             *(() if self.data is None else self.data.notes),
         ]
-        if spec.optimum == "auto" and len(problem.y) > MANY_ROWS and "optimum" not in problem.__dict__:
+        if spec.config.optimum == "auto" and len(problem.y) > MANY_ROWS and "optimum" not in problem.__dict__:
             lines.append("solving for f* first, which takes a while with so many rows; optimum = false goes without")
         return lines
 
 
 def targets(spec: Spec) -> tuple[float, ...]:
     """The relative gaps that the summary counts rounds to."""
-    mine = () if spec.target is None or spec.target in results.TARGETS else (spec.target,)
-    return (*results.TARGETS, *mine)
+    target = spec.config.target
+    return TARGETS if target is None or target in TARGETS else (*TARGETS, target)
 
 
 def _load(spec: Spec) -> Data:

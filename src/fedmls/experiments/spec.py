@@ -15,9 +15,10 @@ from typing import Any
 from fedmls.checks import at_least, check_batch, one_of, positive, real, setting, truth, unknown, whole
 from fedmls.datasets import DATASETS
 from fedmls.datasets.tables import CATEGORICAL
-from fedmls.experiments.grid import OPTIONS, TOP, Curve, check_keys, curves, word
+from fedmls.experiments.grid import OPTIONS, TOP, PlannedCurve, check_keys, curves, word
 from fedmls.losses import Loss, get_loss
 from fedmls.problem import Problem
+from fedmls.simulation.config import RunConfig
 
 READ = ("label", "ignore", "missing", "categorical", "positive", "columns")  # as in fedmls.datasets.read
 DATA = ("name", "file", *READ, "standardise", "holdout")
@@ -63,16 +64,10 @@ class Spec:
     data: DataSpec
     partition: PartitionSpec
     problem: Mapping[str, Any]  # loss, intercept, l2, l1, reduction, weights of fedmls.Problem, where given
-    curves: tuple[Curve, ...]
+    curves: tuple[PlannedCurve, ...]
     variants: Mapping[str, str]
-    rounds: int
-    target: float | None
-    certificate: float | bool | None
-    until: float | None
-    batch: float
-    every: int
+    config: RunConfig  # of every run, but for its seed and its metrics
     seeds: tuple[int, ...]
-    optimum: float | str | None
     metrics: tuple[str, ...]
     values: Mapping[str, Any]
     file: str = ""  # to begin what is told of a mistake
@@ -168,14 +163,16 @@ def make(values: Mapping[str, Any], base: Path = Path()) -> Spec:
         problem=problem,
         curves=curves(values["algorithms"]),
         variants=_variants(values.get("variants", {})),
-        rounds=rounds,
-        target=target,
-        certificate=certificate,
-        until=until,
-        batch=check_batch(values.get("batch", 1.0)),
-        every=every,
+        config=RunConfig(
+            rounds,
+            batch=check_batch(values.get("batch", 1.0)),
+            optimum=_optimum(values.get("optimum", "auto")),
+            every=every,
+            target=target,
+            certificate=certificate,
+            until=until,
+        ),
         seeds=_seeds(values.get("seeds", 1)),
-        optimum=_optimum(values.get("optimum", "auto")),
         metrics=_metrics(values.get("metrics"), data, problem.get("loss")),
         values=dict(values),
     )

@@ -23,7 +23,7 @@ import numpy as np
 from fedmls.checks import is_sparse, one_of, setting, unknown, whole
 from fedmls.federation import replies
 from fedmls.federation.data import NodeConfig, Refused, label_texts, prepared, read_rows
-from fedmls.federation.folder import CHECKPOINT, EVENTS, SETUP
+from fedmls.federation.folder import CHECKPOINT, EVENTS
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError, encode
 from fedmls.federation.node import Node
@@ -31,6 +31,7 @@ from fedmls.federation.split import PARTITIONS, split
 from fedmls.federation.survey import Survey, agree, natural
 from fedmls.files import whole_file
 from fedmls.problem import Problem
+from fedmls.results.layout import SETUP
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 

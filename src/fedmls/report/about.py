@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedmls.checks import real
-from fedmls.report import words
+from fedmls.report import numerals
 
 CLIENTS = 40  # shown one by one; of more the largest
 CLASSES = 6  # shown one by one; of more the smallest together
@@ -29,11 +29,11 @@ def clients(partition: Any) -> dict[str, Any] | None:
     left = len(parts) - len(shown)
     each = f"{rows[0]:,} to {rows[-1]:,} each" if rows[0] < rows[-1] else f"{rows[0]:,} each"
     return {
-        "lead": f"{words.several(len(parts), 'client')} with {words.several(sum(rows), 'row')}, {each}",
+        "lead": f"{numerals.several(len(parts), 'client')} with {numerals.several(sum(rows), 'row')}, {each}",
         "classes": classes,
         "has_labels": span is not None,
         "bars": [_bar(part, rows[-1], classes, span) for part in shown],
-        "left": f"and {words.several(left, 'smaller client')}" if left else "",
+        "left": f"and {numerals.several(left, 'smaller client')}" if left else "",
     }
 
 
@@ -87,7 +87,7 @@ def _range(label: tuple[float, float, float], span: tuple[float, float]) -> dict
         "left": round(100 * (low - span[0]) / wide, 2),
         "width": round(100 * (high - low) / wide, 2),
         "middle": round(100 * (middle - span[0]) / wide, 2),
-        "texts": [words.small(value) for value in label],
+        "texts": [numerals.small(value) for value in label],
     }
 
 
@@ -121,7 +121,7 @@ def _optimum(by_seed: dict[str, Any]) -> str | None:
 def _side_by_side(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for key in dict.fromkeys(key for one in facts for key in one):
-        values = [_text(one[key]) if key in one else words.NOTHING for one in facts]
+        values = [_text(one[key]) if key in one else numerals.NOTHING for one in facts]
         rows.append({"name": str(key).replace("_", " "), "values": values, "differs": len({*values}) > 1})
     return rows
 
@@ -136,7 +136,7 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         more = f" … ({len(value):,} in all)" if len(value) > LISTED else ""
         return ", ".join(map(_text, value[:LISTED])) + more
-    return words.NOTHING if value is None else str(value)
+    return numerals.NOTHING if value is None else str(value)
 
 
 def _again(setup: dict[str, Any]) -> dict[str, str]:

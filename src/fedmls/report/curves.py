@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedmls.report import words
-from fedmls.report.read import LABELS, Folder, Names, Seeds
+from fedmls.report import numerals
+from fedmls.results.layout import LABELS, Labels
+from fedmls.results.read import Seeds, UniformResults
 from fedmls.simulation.recorder import RESERVED
 
 
@@ -19,29 +20,29 @@ class Quantity(NamedTuple):
     title: str
     axis: str
     about: str
-    words: Callable[[float], str]
+    written: Callable[[float], str]
 
 
 Quantities = dict[str, Quantity]
 COSTS: Quantities = {
-    "round": Quantity("Rounds", "rounds", "", words.count),
+    "round": Quantity("Rounds", "rounds", "", numerals.count),
     "exchanges": Quantity(
-        "Exchanges", "exchanges", "Messages to and from every client so far; paired rounds share one.", words.count
+        "Exchanges", "exchanges", "Messages to and from every client so far; paired rounds share one.", numerals.count
     ),
-    "bytes": Quantity("Bytes", "bytes", "Bytes sent so far, up and down, all clients together.", words.size),
-    "local_steps": Quantity("Local steps", "local steps", "Local steps of the busiest client so far.", words.count),
+    "bytes": Quantity("Bytes", "bytes", "Bytes sent so far, up and down, all clients together.", numerals.size),
+    "local_steps": Quantity("Local steps", "local steps", "Local steps of the busiest client so far.", numerals.count),
     "seconds": Quantity(
-        "Seconds", "seconds", "Wall-clock time so far, whatever else the machine was doing.", words.seconds
+        "Seconds", "seconds", "Wall-clock time so far, whatever else the machine was doing.", numerals.seconds
     ),
 }
 MEASURES: Quantities = {
     "relative_gap": Quantity(
-        "Relative gap", "relative gap (f − f*)/|f*|", "How far the objective is above the optimum f*.", words.small
+        "Relative gap", "relative gap (f − f*)/|f*|", "How far the objective is above the optimum f*.", numerals.small
     ),
     "certified_gap": Quantity(
-        "Certified gap", "certified gap", "f minus a lower bound on f* that the run itself has proved.", words.small
+        "Certified gap", "certified gap", "f minus a lower bound on f* that the run itself has proved.", numerals.small
     ),
-    "objective": Quantity("Objective", "objective f", "The objective f at the model.", words.small),
+    "objective": Quantity("Objective", "objective f", "The objective f at the model.", numerals.small),
 }
 GAPS = ("relative_gap", "certified_gap")
 NO_METRICS = {*RESERVED, *LABELS, "reading", "algorithm", "parameters", "seed", "diverged", "bytes"}
@@ -54,7 +55,7 @@ class Curve(NamedTuple):
     """
 
     folder: int
-    names: Names
+    names: Labels
     seeds: Seeds
     runs: pd.DataFrame
     ends: pd.DataFrame
@@ -82,7 +83,7 @@ class Curve(NamedTuple):
         return f"{some} {self.seeds.all} diverged"
 
 
-def curves_of(folder: Folder, place: int) -> list[Curve]:
+def curves_of(folder: UniformResults, place: int) -> list[Curve]:
     """In the order of the experiment."""
     parts = dict(iter(folder.history.groupby(list(LABELS), sort=False)))
     found = []
@@ -96,7 +97,7 @@ def curves_of(folder: Folder, place: int) -> list[Curve]:
 
 def _ranked(curves: list[Curve]) -> list[Curve]:
     judge = next(iter(measures_of(curves)), "")
-    ranks: dict[Names, int] = {}
+    ranks: dict[Labels, int] = {}
     for group in groups_of(curves):
         mine = [curve for curve in curves if curve.group == group]
         mine.sort(key=lambda curve: median_end(curve, judge))
@@ -112,7 +113,7 @@ def measures_of(curves: Sequence[Curve]) -> Quantities:
     """What was measured; the first is what curves are judged by."""
     columns = {str(key): None for curve in curves for key in curve.runs.select_dtypes("number").columns}
     titles = {key: key.replace("_", " ") for key in columns if key not in NO_METRICS}
-    metrics = {key: Quantity(title.capitalize(), title, "", words.small) for key, title in titles.items()}
+    metrics = {key: Quantity(title.capitalize(), title, "", numerals.small) for key, title in titles.items()}
     return {
         key: quantity
         for key, quantity in (MEASURES | metrics).items()

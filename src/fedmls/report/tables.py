@@ -1,4 +1,4 @@
-"""The tables of a report, as words: how curves ended, and what it took to come to each target."""
+"""The tables of a report, as text: how curves ended, and what it took to come to each target."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.report import words
+from fedmls.report import numerals
 from fedmls.report.curves import GAPS, Curve, Quantities, Quantity, column, groups_of, median, median_end
 
 TARGETS = (-1, -2, -3, -4)  # powers of ten
@@ -38,10 +38,10 @@ def _spread(values: Any, quantity: Quantity) -> dict[str, Any]:
     """The median, and from where to where."""
     finite = values[np.isfinite(values)]
     if not len(finite):
-        return {"text": words.NOTHING, "note": "", "best": False}
-    low, high = quantity.words(finite.min()), quantity.words(finite.max())
+        return {"text": numerals.NOTHING, "note": "", "best": False}
+    low, high = quantity.written(finite.min()), quantity.written(finite.max())
     note = f"{low} to {high}" if low != high else ""
-    return {"text": quantity.words(float(np.median(finite))), "note": note, "best": False}
+    return {"text": quantity.written(float(np.median(finite))), "note": note, "best": False}
 
 
 class Taken(NamedTuple):
@@ -67,7 +67,7 @@ def targets(curves: Sequence[Curve], measures: Quantities, costs: Quantities) ->
             title = f"{cost.title} until the {measure.title.lower()} is at most"
             made.append({"gap": gap, "cost": key, "title": title, "rows": _rows(chosen, key, cost)})
     return {
-        "heads": [words.power(exponent) for exponent in TARGETS],
+        "heads": [numerals.power(exponent) for exponent in TARGETS],
         "gaps": [{"key": key, "title": quantity.title} for key, quantity in gaps.items()],
         "costs": [{"key": key, "title": quantity.title} for key, quantity in counted.items()],
         "tables": made,
@@ -113,6 +113,6 @@ def _cell(one: Taken | str, cost: str, quantity: Quantity, least: float) -> dict
         return {"text": one, "note": "", "best": False, "reached": False}
     value = one.costs[cost]
     if math.isfinite(value):
-        return {"text": quantity.words(value), "note": one.curve.parameter, "best": value == least, "reached": True}
+        return {"text": quantity.written(value), "note": one.curve.parameter, "best": value == least, "reached": True}
     some = f"{one.reached} of {one.curve.seeds.all} seeds did" if one.reached else ""
     return {"text": "not reached", "note": some, "best": False, "reached": False}
