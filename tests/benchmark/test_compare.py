@@ -13,7 +13,7 @@ from matplotlib import image
 import fedmls
 from fedmls.algorithms import describe
 from fedmls.benchmark import claims, compare, profile, tables
-from fedmls.benchmark.methods import METHODS, Method, Scale, alone, scale
+from fedmls.benchmark.methods import METHODS, Method, Scale, scale, untuned
 from fedmls.benchmark.suite import SUITE, Entry
 from fedmls.datasets import lad
 from fedmls.simulation import sweeps
@@ -464,7 +464,7 @@ def test_page_and_figure(done, tmp_path):
 
 
 def test_a_method_is_added_by_one_line(monkeypatch, tmp_path):
-    own = Method("Mine", "nothing", alone(lambda s: fedmls.FedAvg(eta0=s.step)), ours="auto")
+    own = Method("Mine", "nothing", untuned(lambda s: fedmls.FedAvg(eta0=s.step)), ours="auto")
     monkeypatch.setitem(METHODS, "mine", own)
     done = compare.compare({"one": SMALL["one"]}, tmp_path, SETTINGS._replace(rounds=3), ["mine", "dcs"], jobs=1)
     assert done.methods == ["dcs", "mine"]

@@ -89,8 +89,8 @@ def shared(*grids: Grid) -> Grid:
     return grid
 
 
-def alone(make: Callable[[Scale], Algorithm]) -> Grid:
-    """Nothing is tuned: one point, whatever is allowed."""
+def untuned(make: Callable[[Scale], Algorithm]) -> Grid:
+    """Return the grid of a method that needs no tuning: one point, however many are allowed."""
     return lambda s, points: [[make(s)]]
 
 
@@ -199,11 +199,11 @@ def _bundle(times: float) -> Grid:
 
 
 METHODS: dict[str, Method] = {
-    "fedmlsb": Method("FedMLS-B", "nothing", alone(lambda s: FedMLSB()), ours="auto"),
-    "fedmlsd-auto": Method("FedMLS-D, auto", "nothing", alone(lambda s: FedMLSD()), ours="auto"),
-    "fedmlse-auto": Method("FedMLS-E, auto", "nothing", alone(lambda s: FedMLSE(lam0="auto", **LAST)), ours="auto"),
+    "fedmlsb": Method("FedMLS-B", "nothing", untuned(lambda s: FedMLSB()), ours="auto"),
+    "fedmlsd-auto": Method("FedMLS-D, auto", "nothing", untuned(lambda s: FedMLSD()), ours="auto"),
+    "fedmlse-auto": Method("FedMLS-E, auto", "nothing", untuned(lambda s: FedMLSE(lam0="auto", **LAST)), ours="auto"),
     "fedmls-paired-auto": Method(
-        "FedMLS paired, auto", "nothing", alone(lambda s: FedMLS(lam0="auto", paired=True, **LAST)), ours="auto"
+        "FedMLS paired, auto", "nothing", untuned(lambda s: FedMLS(lam0="auto", paired=True, **LAST)), ours="auto"
     ),
     "fedmlsd": Method("FedMLS-D", "λ0/n = c D0/Ḡ", _lam0(FedMLSD, 0.1, 20), ours="grid"),
     "fedmls": Method(

@@ -17,8 +17,6 @@ from fedmls.estimators.rows import TrainingRows
 from fedmls.estimators.solvers import check_solver
 from fedmls.types import Array
 
-PARTITIONS = ("iid", "kmeans", "dirichlet")
-
 
 class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
     """A linear model trained over rows held by clients, which a simulation keeps apart.
@@ -102,7 +100,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
         if groups is not None:
             return partition.by_column(groups)
         n_clients = min(whole("n_clients", self.n_clients), X.shape[0])
-        one_of("partition", self.partition, PARTITIONS)
+        one_of("partition", self.partition, ("iid", "kmeans", "dirichlet"))
         if self.partition == "dirichlet":
             if not is_classifier(self):
                 raise ValueError("partition is 'dirichlet', which deals out classes; a regressor has none: take 'iid'")

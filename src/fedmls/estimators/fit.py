@@ -68,8 +68,8 @@ def fit_model(
     if algorithm.traits.certifies:
         simulation.keep_slopes()
     with Bar(algorithm.name, settings.max_rounds, "rounds", settings.verbose) as bar:
-        looks = Looks(rows, objective, problem, data, algorithm, x0, settings.tol, bar)
-        fit = looks.result(simulation.run([looks]))
+        observer = FitObserver(rows, objective, problem, data, algorithm, x0, settings.tol, bar)
+        fit = observer.result(simulation.run([observer]))
     return fit._replace(x=scaling.original_model(fit.x))
 
 
@@ -95,7 +95,7 @@ def _start(rows: TrainingRows, objective: Objective) -> Array:
     return x
 
 
-class Looks:
+class FitObserver:
     """Watches a run for a fit: the objective of its models, what is proved of them, what looking at them costs.
 
     It stops the run when the model is good enough. Objectives and bounds are those of f until :meth:`result`.
@@ -136,19 +136,19 @@ class Looks:
     def on_rows(self, view: View) -> bool:
         """Look at the model of the last row, if there is a new one; stop when it is good enough."""
         if view.rows:
-            self._look(view.rows[-1], view)
+            self._look(view.rows[-1], view.models[-1], view)
         self.bar.update(view.round, self.relative_gap)
         return bool(self.ended)
 
-    def _look(self, row: Row, view: View) -> None:
+    def _look(self, row: Row, x: Array, view: View) -> None:
         halves = 0
         if row["objective"] < self.objective:
-            self.x, self.objective = view.x, row["objective"]
+            self.x, self.objective = x, row["objective"]
         if self.proves:
             self.bound = min(self.objective, row["lower_bound"])
         elif self.proof is not None:
-            slopes = self._slopes(view)
-            self.bound, halves = min(self.objective, self.proof.look(self.problem, slopes, view.x)), 2 * len(slopes)
+            slopes = self._slopes(x, view)
+            self.bound, halves = min(self.objective, self.proof.look(self.problem, slopes, x)), 2 * len(slopes)
         self._record(row, halves, view.asked)
         self.best.append((int(row["round"]), self.objective))
         wanted = self.tol * max(self.objective, self.floor)
@@ -157,13 +157,13 @@ class Looks:
         elif self.proof is None and not (self.proves and self.provable) and self._fell() <= wanted:
             self.ended = "settled"
 
-    def _slopes(self, view: View) -> Array:
+    def _slopes(self, x: Array, view: View) -> Array:
         """One or more for each row: of a smooth loss those at the model, otherwise those that the algorithm keeps.
 
         Without an l2 term the slopes of all of FedMLS-D's lanes are worth their bytes: far fewer looks are needed.
         """
         if self.smooth:
-            slopes = self.problem.loss.slope(self.problem.matrix() @ view.x, self.problem.y)
+            slopes = self.problem.loss.slope(self.problem.matrix() @ x, self.problem.y)
         else:
             slopes = view.cut_slopes if self.problem.l2 else view.slopes
         return np.where(self.data, np.atleast_2d(slopes), 0.0)

@@ -20,8 +20,8 @@ class View(NamedTuple):
     """A run between two exchanges. Observers read it and change nothing."""
 
     rows: list[Row]  # that the last exchange recorded: one, two of a pair, or none
+    models: list[Array]  # of these rows; of a checkpoint's there are none
     last: Row | None  # the last row of the history
-    x: Array  # the model
     spent: Counters  # without asking for the model
     asked: Counters  # what asking for the model costs
     server: Any  # the algorithm's state

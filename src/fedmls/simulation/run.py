@@ -85,6 +85,17 @@ class Snapshot(NamedTuple):
     rows_read: int = 0  # by all clients together
 
 
+class Measured(NamedTuple):
+    """A model, and what it took: what a row of the history is made of."""
+
+    spent: Counters
+    x: Array
+    objective: float
+    slopes: Array
+    server: Any
+    rows_read: int
+
+
 def simulate(
     algorithm: Algorithm,
     problem: AnyProblem,
@@ -177,7 +188,7 @@ class Simulation:
             self.keep_slopes()
         self.at = Snapshot(Counters(), self.local.steps.copy(), self.local.slopes, server, clients)
         self.rows: list[Row] = []
-        self.unrecorded: Any = None  # what a row of the last round would be made of
+        self.unrecorded: Measured | None = None  # the last round, if it has no row
         self.diverged = False
         self.file: Path | None = None
         self.identity = config.identity(algorithm, problem)
@@ -192,7 +203,7 @@ class Simulation:
         stop: see :meth:`play`. If an observer raises an error, the run is saved, between two exchanges.
         """
         watching = [*self.rules, *observers]
-        view = self.view(self.rows)
+        view = self.view(self.rows, [])
         if self.rows and self._stops(watching, view):  # those of a checkpoint
             return view
         for view in self.play(stop):
@@ -209,12 +220,12 @@ class Simulation:
             self.save()
             raise
 
-    def view(self, rows: list[Row]) -> View:
-        """Return the run as it is now, for observers; these rows are new."""
+    def view(self, rows: list[Row], models: list[Array]) -> View:
+        """Return the run as it is now, for observers; these rows, with their models, are new."""
         return View(
             rows,
+            models,
             self.rows[-1] if self.rows else None,
-            self.x,
             self.at.counters,
             self.recorder.asked,
             self.at.server,
@@ -231,7 +242,8 @@ class Simulation:
             if stop is not None and stop.is_set():
                 raise KeyboardInterrupt
             with np.errstate(over="ignore", invalid="ignore"):
-                after, models, rows = self._exchange()
+                after, models, measured = self._exchange()
+                rows = [self._row(one) for one in measured]
             for row in rows:
                 row["seconds"] = seconds + time.monotonic() - began
             self.diverged = len(models) < after.counters.round - self.at.counters.round
@@ -244,11 +256,11 @@ class Simulation:
                 self.save()
                 saved = time.monotonic()
             paused = time.monotonic()
-            yield self.view(rows)
+            yield self.view(rows, [one.x for one in measured])
             began += time.monotonic() - paused  # what observers take is not the run's
 
-    def _exchange(self) -> tuple[Snapshot, list[Array], list[Row]]:
-        """One exchange of one round or, paired, two: where it ends, its finite models and their rows."""
+    def _exchange(self) -> tuple[Snapshot, list[Array], list[Measured]]:
+        """Do one exchange of one round or, paired, two; return where it ends, its finite models and those to record."""
         algorithm = self.algorithm
         counters, server, clients = self.at.counters, self.at.server, self.at.clients
         first = counters.round + 1
@@ -260,34 +272,31 @@ class Simulation:
         for k, down in zip(ks, downs, strict=True):
             clients, seen, counters = self._clients_round(k, clients, down, counters)
             done.append((k, seen, counters, self.local.cut_slopes, self.local.rows_read))
-        models, rows, asked = [], [], Counters()
+        models, measured, asked = [], [], Counters()
         for k, seen, spent, slopes, rows_read in done:
             server = algorithm.server_round(k, server, seen)
             x, objective = self.recorder.answer(server)
             if not (np.isfinite(objective) and np.isfinite(x).all()):
-                if self.unrecorded:  # the last finite round ends the history, whatever ``every`` is
-                    rows.append(self._row(*self.unrecorded))
+                if self.unrecorded is not None:  # the last finite round ends the history, whatever ``every`` is
+                    measured.append(self.unrecorded)
                 break
             models.append(x)
-            about = spent if self.config.until is None else spent.plus(asked), x, objective, slopes, server, rows_read
-            self.unrecorded = about
+            one = Measured(spent.plus(asked), x, objective, slopes, server, rows_read)
+            self.unrecorded = one
             if k % self.config.every == 0 or k == self.rounds:
                 self.unrecorded = None
-                rows.append(self._row(*about))
-                if (
-                    self.config.until is not None
-                ):  # the answer is really asked for, again and again, with the next exchange
+                measured.append(one)
+                if self.config.until is not None:  # it is really asked for, each time, with the next exchange
                     asked = asked.plus(self.recorder.asked)._replace(exchanges=0)
-        if self.config.until is not None:
-            counters = counters.plus(asked)
+        counters = counters.plus(asked)
         local = self.local
         after = Snapshot(counters, local.steps.copy(), local.slopes, server, clients, local.rows_read)
-        return after, models, rows
+        return after, models, measured
 
-    def _row(self, spent: Counters, x: Array, objective: float, slopes: Array, server: Any, rows_read: int) -> Any:
-        """A row of the history; passes are rows read by all clients together over all rows."""
-        row = self.recorder.row(spent, x, objective, slopes, server)
-        return row | {"passes": rows_read / self.local.rows_in_all}
+    def _row(self, one: Measured) -> Row:
+        """Return a row of the history; passes are rows read by all clients together over all rows."""
+        row = self.recorder.row(one.spent, one.x, one.objective, one.slopes, one.server)
+        return row | {"passes": one.rows_read / self.local.rows_in_all}
 
     def _clients_round(self, k: int, clients: Any, down: Any, spent: Counters) -> tuple[Any, Any, Counters]:
         """Round k of the clients that take part: their states, what the server sees, what has been spent."""
