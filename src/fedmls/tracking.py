@@ -146,12 +146,12 @@ def _load(module: str, extra: str) -> Any:
 
 
 def _numbers(row: dict[str, float]) -> dict[str, float]:
-    """The columns beside the round that hold a finite number."""
+    """Return the columns beside the round that hold a finite number."""
     return {name: float(value) for name, value in row.items() if name != "round" and math.isfinite(value)}
 
 
 def _flat(values: dict[str, Any], inside: str = "") -> dict[str, Any]:
-    """Numbers and text, those of inner dicts too: parameters by their own names, others as in "algorithm.name"."""
+    """Return numbers and text, those of inner dicts too: parameters by their own names, others as "algorithm.name"."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -162,7 +162,7 @@ def _flat(values: dict[str, Any], inside: str = "") -> dict[str, Any]:
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    """A folder of that name, or NAME-2, NAME-3, ..., that was not there."""
+    """Make a folder of that name, or NAME-2, NAME-3, ..., that was not there; return it."""
     place = 1
     while True:
         folder = parent / (name if place == 1 else f"{name}-{place}")

@@ -96,7 +96,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
         return TrainingRows(X, y, weights, self._clients(X, y, groups, seed))
 
     def _clients(self, X: Any, y: Any, groups: Any, seed: int) -> Any:
-        """The client 0..n-1 of every row."""
+        """Return the client 0..n-1 of every row."""
         if groups is not None:
             return partition.by_column(groups)
         n_clients = min(whole("n_clients", self.n_clients), X.shape[0])
@@ -108,7 +108,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
         return getattr(partition, self.partition)(X, n_clients, seed=seed)
 
     def _before(self, run: int, runs: int, features: int) -> tuple[Array | None, float | None]:
-        """With ``warm_start``, the model of the last fit, of one run out of so many, and the λ_0 that it ended with."""
+        """Return, with ``warm_start``, the model of one of so many runs of the last fit, and the λ_0 it ended with."""
         if not truth("warm_start", self.warm_start) or not hasattr(self, "coef_"):
             return None, None
         coef = np.atleast_2d(self.coef_)
@@ -121,7 +121,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
         return np.concatenate([coef[run], b]), self._lam0[run]
 
     def _keep(self, fits: list[Fit]) -> None:
-        """The attributes that do not depend on the kind of model; of several runs the sums, but for the rounds."""
+        """Set the attributes that do not depend on the kind of model: sums over several runs, but the most rounds."""
         self.n_iter_ = max(fit.rounds for fit in fits)
         self.exchanges_ = sum(fit.exchanges for fit in fits)
         self.objective_ = sum(fit.objective for fit in fits)

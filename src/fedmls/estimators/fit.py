@@ -88,7 +88,7 @@ def _config(algorithm: Algorithm, settings: FitSettings, x0: Array) -> RunConfig
 
 
 def _start(rows: TrainingRows, objective: Objective) -> Array:
-    """0 and, in regression, the mean of the quantiles that clients tell: y + 1000 makes the same fit as y."""
+    """Return 0, in regression with the mean of the clients' quantiles as intercept: y + 1000 is fitted like y."""
     x = np.zeros(rows.X.shape[1] + objective.intercept)
     if objective.intercept and not objective.loss.is_classification:
         x[-1] = rows.quantile(objective.loss.parameter)
@@ -158,7 +158,7 @@ class FitObserver:
             self.ended = "settled"
 
     def _slopes(self, x: Array, view: View) -> Array:
-        """One or more for each row: of a smooth loss those at the model, otherwise those that the algorithm keeps.
+        """Return a slope or more for each row: at the model for a smooth loss, else those that the algorithm keeps.
 
         Without an l2 term the slopes of all of FedMLS-D's lanes are worth their bytes: far fewer looks are needed.
         """
@@ -169,14 +169,14 @@ class FitObserver:
         return np.where(self.data, np.atleast_2d(slopes), 0.0)
 
     def _fell(self) -> float:
-        """How much the best objective fell in the second half of the rounds: the error itself, if that is like 1/k."""
+        """Return how much the best objective fell in the second half of the rounds: the error, if that is like 1/k."""
         k, now = self.best[-1]
         then = next((value for j, value in reversed(self.best) if j <= k / 2), np.inf)
         return then - now if k >= FEWEST else np.inf
 
     def _cost_of_start(self) -> Counters:
-        """The survey (sums and squares of the columns, a quantile and a weight), then the objective at the start, which
-        FedMLS-B learns in its first round."""
+        """Return the cost of the survey (sums and squares of the columns, a quantile and a weight) and of the objective
+        at the start, which FedMLS-B learns in its first round."""
         n, d = self.problem.n, self.problem.dimension
         vectors, numbers = 2 * n, 8 * n
         return Counters(
@@ -197,7 +197,7 @@ class FitObserver:
         self.history.append({**counters._asdict(), **proved, "seconds": row["seconds"]})
 
     def _cost_of_look(self, halves: int) -> Counters:
-        """The model down; its objective, and halves of cuts, up."""
+        """Return the cost of a look: the model goes down; its objective, and halves of cuts, come up."""
         n, d = self.problem.n, self.problem.dimension
         return Counters(
             exchanges=1,

@@ -15,13 +15,13 @@ from fedmls.types import Array
 
 
 class FederatedRegressor(RegressorMixin, FederatedLinearModel):  # type: ignore[misc]
-    """Quantile regression, for the two regressors."""
+    """What both regressors share: they fit a quantile."""
 
     alpha: float
     penalty: str
 
     def _fit(self, X: Any, y: Any, groups: Any, sample_weight: Any, level: float, times: float) -> None:
-        """times: the objective is so many times the mean pinball loss, plus the penalty."""
+        """Fit the quantile of this level; the objective is ``times`` the mean pinball loss, plus the penalty."""
         settings = self._settings()
         alpha, loss = at_least("alpha", self.alpha, 0.0), pinball(level)
         one_of("penalty", self.penalty, ("l1", "l2"))
@@ -35,7 +35,7 @@ class FederatedRegressor(RegressorMixin, FederatedLinearModel):  # type: ignore[
         self._keep([fit])
 
     def predict(self, X: Any) -> Array:
-        """X·coef_ + intercept_."""
+        """Return X·coef_ + intercept_."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return np.asarray(X @ self.coef_ + self.intercept_)

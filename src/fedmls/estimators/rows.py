@@ -27,7 +27,7 @@ class TrainingRows(NamedTuple):
         return int(self.clients.max()) + 1
 
     def quantile(self, level: float) -> float:
-        """The mean of the clients' quantiles of y, weighted by how much their rows count."""
+        """Return the mean of the clients' quantiles of y, weighted by how much their rows count."""
         order, total = np.lexsort([self.y, self.clients]), 0.0
         for part in np.split(order, np.flatnonzero(np.diff(self.clients[order])) + 1):
             so_far = np.cumsum(self.weights[part])
@@ -36,7 +36,7 @@ class TrainingRows(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """unit times Σ_j c_j ℓ(a_j·x, b_j) + l2/2 ‖w‖² + l1 ‖w‖_1, x = (w, intercept) or w."""
+    """The objective: unit times Σ_j c_j ℓ(a_j·x, b_j) + l2/2 ‖w‖² + l1 ‖w‖_1, x = (w, intercept) or w."""
 
     loss: Loss
     intercept: bool
@@ -61,7 +61,7 @@ def make_problem(rows: TrainingRows, objective: Objective) -> Problem:
 
 
 def with_penalty_rows(rows: TrainingRows, objective: Objective) -> tuple[Problem, Any]:
-    """The problem with its l1 term made of rows, for algorithms that only know rows; and which rows are data.
+    """Return the problem with its l1 term made of rows, for algorithms that only know rows; and which rows are data.
 
     The pinball losses of w_k and of -w_k with the label 0 make |w_k|. So every client gets the rows ±e_k, of weight
     l1/n, which hold no data. The intercept's column of ones is 0 in them.

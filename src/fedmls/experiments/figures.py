@@ -50,7 +50,7 @@ class Measure(NamedTuple):
 
 
 def draw(folder: Path) -> list[Path]:
-    """All figures of the folder; the files written."""
+    """Draw all figures of the folder; return the files."""
     done = read_results(folder)
     history, titles = done.history, done.setup.get("variants") or {}
     measure = Measure("relative_gap", "relative gap  (f − f*)/f*")
@@ -79,7 +79,7 @@ def _of(history: pd.DataFrame, method: str, variant: str) -> pd.DataFrame:
 
 
 def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
-    """The measure against rounds as lines and against local steps as dots, log-log, on equal axes."""
+    """Draw the measure against rounds as lines and against local steps as dots, log-log, on equal axes."""
     plt, rc = _pyplot()
     columns = min(len(panels), 2 if len(panels) <= 6 else 3)
     lines = -(-len(panels) // columns)
@@ -104,7 +104,7 @@ def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
 
 
 def _best(done: Results, measure: Measure, stem: Path) -> list[Path]:
-    """The measure against rounds: the best parameter of each method and variant."""
+    """Draw the measure against rounds, for the best parameter of each method and variant."""
     plt, rc = _pyplot()
     keys = list(LABELS)
     chosen = best(done.summary, done.setup.get("target"))[keys]
@@ -131,7 +131,7 @@ def _note(history: pd.DataFrame) -> str:
 
 
 def _pyplot() -> tuple[Any, Any]:
-    """Matplotlib without a window, and its settings to draw with."""
+    """Return Matplotlib without a window, and its settings to draw with."""
     import matplotlib as mpl
 
     mpl.use("Agg", force=False)
@@ -175,12 +175,12 @@ def _curves(ax: Any, panel: Panel, measure: Measure, dots: bool) -> None:
 
 
 def _per_round(history: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The column by round and seed; a run that ended early stays where it was."""
+    """Return the column by round and seed; a run that ended early stays where it was."""
     return history.pivot_table(index="round", columns="seed", values=column, dropna=False).ffill()
 
 
 def _styles(curves: int) -> list[tuple[Any, str]]:
-    """A colour and a marker for each curve; more than there are colours get shades from dark to light."""
+    """Return a colour and a marker for each curve; more than there are colours get shades from dark to light."""
     if curves <= len(STYLES):
         return list(STYLES[:curves])
     import matplotlib as mpl
@@ -190,5 +190,5 @@ def _styles(curves: int) -> list[tuple[Any, str]]:
 
 
 def _log_spaced(count: int, points: int) -> Any:
-    """Up to so many places out of 0..count-1, evenly on a logarithmic axis."""
+    """Return up to so many places out of 0..count-1, evenly on a logarithmic axis."""
     return np.unique(np.geomspace(1, count, points).round().astype(int)) - 1

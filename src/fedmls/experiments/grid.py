@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 
 def curves(entries: Any) -> tuple[PlannedCurve, ...]:
-    """Every algorithm of the list with all combinations of its lists of parameters."""
+    """Return a curve for every algorithm of the list and every combination of its lists of parameters."""
     if isinstance(entries, Mapping):
         raise ValueError("algorithms is one table; write [[algorithms]], with two brackets, above each")
     if not isinstance(entries, list) or not entries:
@@ -49,7 +49,7 @@ def curves(entries: Any) -> tuple[PlannedCurve, ...]:
 
 
 def check_keys(table: Any, known: Sequence[str], where: str = "") -> None:
-    """Whether the table has no other keys; ``where`` says which it is."""
+    """Refuse a table with other keys; ``where`` says which table it is."""
     if not isinstance(table, Mapping):
         raise ValueError(f"{where} is {table!r}; it must be a table: write [{where}]")
     for key in table:
@@ -76,7 +76,7 @@ def _points(entry: Any, where: str) -> list[Point]:
 
 
 def _grid(entry: Mapping[str, Any], where: str, more: tuple[str, ...] = ()) -> list[Algorithm]:
-    """The algorithms of a table: one for each combination of its lists."""
+    """Return the algorithms of a table: one for each combination of its lists."""
     name = entry["name"]
     known = {**ALGORITHMS, Compressed.name: Compressed}
     if not isinstance(name, str) or name not in known:
@@ -97,7 +97,7 @@ def _grid(entry: Mapping[str, Any], where: str, more: tuple[str, ...] = ()) -> l
 
 
 def _choices(value: Any, where: str) -> list[Any]:
-    """The values of a parameter: those of a list, each of which may be a list for the clients."""
+    """Return the values of a parameter: those of a list, each of which may be a list for the clients."""
     if isinstance(value, list):
         if not value:
             raise ValueError(f"{where} is []; give at least one value")
@@ -115,14 +115,14 @@ def _choices(value: Any, where: str) -> list[Any]:
 
 
 def method_name(algorithm: Algorithm) -> str:
-    """What it is called in tables and figures, unless given a title."""
+    """Return what the algorithm is called in tables and figures, unless it has a title."""
     if isinstance(algorithm, Compressed):
         return f"{method_name(algorithm.algorithm)} {algorithm.method}"
     return type(algorithm).__name__
 
 
 def _labelled(points: list[Point]) -> Iterator[PlannedCurve]:
-    """Curves of one method and variant are told apart by the parameters in which they differ."""
+    """Yield the points as curves, those of one method and variant labelled by the parameters in which they differ."""
     seen = set()
     for point in points:
         alike = [other.algorithm for other in points if other[:2] == point[:2]]

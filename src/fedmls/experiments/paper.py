@@ -16,14 +16,14 @@ FULL = 10_000  # rounds of the released code
 
 
 def spec(rounds: int, seeds: int, holdout: float = 0.0) -> Spec:
-    """The experiment, with so many rounds and seeds, and this share of the rows kept for testing."""
+    """Return the experiment, with so many rounds and seeds, and this share of the rows kept for testing."""
     values = tomllib.loads(shipped()["paper_svm"])
     data = values["data"] | ({"holdout": holdout} if holdout else {})
     return make(values | {"rounds": rounds, "seeds": seeds, "data": data})
 
 
 def sentences(done: Results) -> list[str]:
-    """What the figure shows, made from the numbers."""
+    """Return what the figure shows in sentences, made from the numbers."""
     titles = done.setup["variants"]
     lines = [
         "Best of each grid by the relative gap after the last round, and how it moved over the last half of the rounds:"
@@ -38,7 +38,7 @@ def sentences(done: Results) -> list[str]:
 
 
 def _halving(history: Any, row: Any) -> str:
-    """In words: the mean gap at the last round against that at half the rounds."""
+    """Say how the mean gap at the last round compares with that at half the rounds."""
     keys = list(LABELS)
     mine = history[(history[keys] == row[keys].tolist()).all(axis=1)]
     means = mine[~mine["diverged"]].groupby("round")["relative_gap"].mean()

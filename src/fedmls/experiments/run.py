@@ -74,7 +74,7 @@ class Experiment:
             raise ValueError(f"{spec.file}: {error}" if spec.file else str(error)) from None
 
     def split(self, seed: int) -> Split:
-        """Rows for training, in clients, and rows for testing. Seeds that have the same share one object."""
+        """Return the rows for training, in clients, and for testing. Seeds that have the same share one object."""
         spec, fixed = self.spec, self.spec.partition.seed
         key: tuple[int | None, int | None]
         if spec.data.maker is not None:
@@ -115,7 +115,7 @@ class Experiment:
         return done
 
     def setup(self, command: str, optimum: Mapping[str, float | None]) -> dict[str, Any]:
-        """What setup.json holds, but for the versions."""
+        """Return what setup.json holds, but for the versions."""
         spec, problem = self.spec, self.first
         classes = None if self.data is None else self.data.classes
         return {
@@ -149,7 +149,7 @@ class Experiment:
         }
 
     def sentences(self) -> list[str]:
-        """What the rows are, and what was done to them."""
+        """Return in sentences what the rows are and what was done to them."""
         spec, problem = self.spec, self.first
         sizes = problem.rows_per_client
         kept = (
@@ -170,13 +170,13 @@ class Experiment:
 
 
 def targets(spec: Spec) -> tuple[float, ...]:
-    """The relative gaps that the summary counts rounds to."""
+    """Return the relative gaps that the summary counts rounds to."""
     target = spec.config.target
     return TARGETS if target is None or target in TARGETS else (*TARGETS, target)
 
 
 def _load(spec: Spec) -> Data:
-    """The rows, whose missing values are still there if they are to become means: those of the training rows."""
+    """Return the rows; missing values stay if they are to become means, which are those of the training rows."""
     source, by, loss = spec.data, spec.partition.by, spec.loss
     own = {} if source.name is None else DATASETS[source.name].options
     options = dict(source.options) | {"clients": None if by in PARTITIONS else by}
@@ -202,7 +202,7 @@ def _load(spec: Spec) -> Data:
 
 
 def _fit_to_loss(data: Data, loss: Loss) -> Data:
-    """The rows with classes for a loss of classes, or with numbers for the others."""
+    """Return the rows with classes for a loss of classes, and with numbers for the others."""
     if not loss.is_classification:
         if data.classes is not None:
             raise ValueError(
@@ -232,7 +232,7 @@ def _made(spec: Spec, seed: int | None) -> Problem:
 
 
 def _split(spec: Spec, data: Data, seed: int | None, cut: int | None) -> Split:
-    """The rows of the seed: some for testing, the rest in clients. Means and scales are those of the latter."""
+    """Return the rows of the seed: some for testing, the rest in clients. Means and scales are those of the latter."""
     m = len(data.y)
     order = np.arange(m) if seed is None else np.random.default_rng(seed).permutation(m)
     test, train = np.split(order, [round(spec.data.holdout * m)])
@@ -278,7 +278,7 @@ def _clients(spec: Spec, data: Data, X: Any, train: Any, seed: int | None) -> An
 
 @contextmanager
 def _backend(dask: str | None) -> Iterator[str]:
-    """The backend of the sweep; with an address, that cluster is the current one inside."""
+    """Yield the backend of the sweep; with an address, that cluster is the current one inside."""
     if dask is None:
         yield "processes"
         return

@@ -41,7 +41,7 @@ class DataSpec:
 
     @property
     def maker(self) -> Callable[..., Problem] | None:
-        """What makes the problem, where no rows are read."""
+        """Return what makes the problem, where no rows are read."""
         return None if self.name is None else DATASETS[self.name].maker
 
 
@@ -74,18 +74,18 @@ class Spec:
 
     @property
     def loss(self) -> Loss | None:
-        """None where the data are made with theirs."""
+        """Return the loss; None where the data are made with theirs."""
         return self.problem.get("loss")
 
 
 def shipped() -> dict[str, str]:
-    """The experiments that come with the package, by name: their text."""
+    """Return the text of the experiments that come with the package, by name."""
     found = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".toml")]
     return {file.name.removesuffix(".toml"): file.read_text(encoding="utf-8") for file in sorted(found, key=str)}
 
 
 def read(file: str | Path, settings: Sequence[str] = ()) -> Spec:
-    """The experiment of a file, or of that name; settings: "key=value", with dots in the key, win over the file."""
+    """Return the experiment of a file, or of that name; settings, "key=value" with dots in keys, win over the file."""
     written = text(file)
     try:
         values = _parsed(written)
@@ -101,7 +101,7 @@ def read(file: str | Path, settings: Sequence[str] = ()) -> Spec:
 
 
 def text(file: str | Path) -> str:
-    """Of the file, or of the experiment of that name."""
+    """Return the text of the file, or of the experiment of that name."""
     path, own = Path(file), shipped()
     if str(file) in own and not path.is_file():
         return own[str(file)]
@@ -145,7 +145,7 @@ def _override(values: dict[str, Any], key: list[str], value: Any) -> None:
 
 
 def make(values: Mapping[str, Any], base: Path = Path()) -> Spec:
-    """The experiment of these plain values; base: the folder that a data file's path is relative to."""
+    """Return the experiment of these plain values; base: the folder that a data file's path is relative to."""
     check_keys(values, TOP)
     for key in ("data", "algorithms"):
         if key not in values:
@@ -259,7 +259,7 @@ def _partition(table: Any, data: DataSpec) -> PartitionSpec:
 
 
 def _problem(values: Mapping[str, Any], data: DataSpec) -> dict[str, Any]:
-    """The options of the problem that are given; without made data also the loss."""
+    """Return the options of the problem that are given; without made data also the loss."""
     options: dict[str, Any] = {}
     fixed = [key for key in _fixed(data) if key in values]
     if fixed:
@@ -280,7 +280,7 @@ def _problem(values: Mapping[str, Any], data: DataSpec) -> dict[str, Any]:
 
 
 def _fixed(data: DataSpec) -> tuple[str, ...]:
-    """What cannot be chosen of problems that are made."""
+    """Return the keys that cannot be chosen for problems that are made."""
     if data.maker is None:
         return ()
     taken = inspect.signature(data.maker).parameters.values()
@@ -323,7 +323,7 @@ def _optimum(value: Any) -> float | str | None:
 
 
 def _metrics(value: Any, data: DataSpec, loss: Loss | None) -> tuple[str, ...]:
-    """The metrics; with rows kept for testing the one that fits the loss, unless given."""
+    """Return the metrics: with rows kept for testing the one that fits the loss, unless given."""
     if value is None:
         return (("test_accuracy" if loss.is_classification else "test_error"),) if data.holdout and loss else ()
     names = _words("metrics", value)

@@ -18,7 +18,7 @@ Part = Mapping[str, Any]
 
 
 def clients(partition: Any) -> dict[str, Any] | None:
-    """Bars: the rows of each client, with its classes or the range of its labels, in per cent of what is widest."""
+    """Return the bars of the clients: rows, classes or the range of labels, in per cent of what is widest."""
     listed = partition if isinstance(partition, list) else []
     parts = [part for part in listed if isinstance(part, dict) and (real(part.get("rows")) or 0) > 0]
     if not parts:
@@ -44,7 +44,7 @@ def _counts(part: Part) -> dict[str, int]:
 
 
 def _classes(parts: Sequence[Part]) -> list[str]:
-    """In the order of the files; of many the largest, and "others"."""
+    """Return the classes in the order of the files; of many the largest, and "others"."""
     total: Counter[str] = Counter()
     for part in parts:
         total.update(_counts(part))
@@ -61,7 +61,7 @@ def _label(part: Part) -> tuple[float, float, float] | None:
 
 
 def _span(parts: Sequence[Part]) -> tuple[float, float] | None:
-    """From the smallest label of all to the largest."""
+    """Return the smallest and the largest label of all clients."""
     found = [label for part in parts if (label := _label(part)) is not None]
     return (min(low for low, _, _ in found), max(high for _, _, high in found)) if found else None
 
@@ -80,7 +80,7 @@ def _bar(part: Part, most: int, classes: list[str], span: tuple[float, float] | 
 
 
 def _range(label: tuple[float, float, float], span: tuple[float, float]) -> dict[str, Any]:
-    """Where the bar of a client's labels begins, how wide it is, where its median is: in per cent of the span."""
+    """Return where the bar of a client's labels begins, its width and its median, in per cent of the span."""
     low, middle, high = label
     wide = (span[1] - span[0]) or 1.0
     return {
@@ -92,7 +92,7 @@ def _range(label: tuple[float, float, float], span: tuple[float, float]) -> dict
 
 
 def setup(setups: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What was run, by which versions, and the commands; for several folders column by column, differences marked."""
+    """Return what was run, the versions and the commands; several folders side by side, with differences marked."""
     return {
         "facts": _side_by_side([_facts(one) for one in setups]),
         "versions": _side_by_side([_table(one, "versions") for one in setups]),
@@ -151,7 +151,7 @@ def _again(setup: dict[str, Any]) -> dict[str, str]:
 
 
 def _file(spec: Any) -> str:
-    """The experiment's file: TOML, or JSON where that cannot say it."""
+    """Return the experiment's file: TOML, or JSON where that cannot say it."""
     if not isinstance(spec, dict) or not spec:
         return ""
     text = _toml(spec)
@@ -163,7 +163,7 @@ def _file(spec: Any) -> str:
 
 
 def _toml(spec: dict[str, Any]) -> str:
-    """Lists of tables come last, table by table."""
+    """Return the experiment as TOML. Lists of tables come last, table by table."""
     from fedmls.federation.job import toml
 
     lists = {key: some for key, some in spec.items() if isinstance(some, list) and some}

@@ -33,7 +33,7 @@ def _shown(folder: UniformResults, curves: list[Curve]) -> dict[str, Any]:
 
 
 def _lead(folder: UniformResults, curves: list[Curve]) -> str:
-    """ "360 runs: 4 methods in 18 curves, 20 seeds each, up to 1,000 rounds."""
+    """Return a sentence such as "360 runs: 4 methods in 18 curves, 20 seeds each, up to 1,000 rounds."""
     methods = len({curve.names[0] for curve in curves})
     seeds = max(curve.seeds.all for curve in curves)
     rounds = numerals.several(int(folder.history["round"].max()), "round")

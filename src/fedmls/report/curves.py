@@ -49,7 +49,9 @@ NO_METRICS = {*RESERVED, *LABELS, "reading", "algorithm", "parameters", "seed", 
 
 
 class Curve(NamedTuple):
-    """runs: the history of those that did not diverge.  ends: the last row of each.
+    """One curve of a report: the runs of a method in one variant with one parameter.
+
+    runs: the history of those that did not diverge.  ends: the last row of each.
 
     rank: the curve's place among the parameters of its method, from 0 for the smallest median at the end.
     """
@@ -63,7 +65,7 @@ class Curve(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The method, in its variant: what a parameter is chosen for."""
+        """The method in its variant, for which a parameter is chosen."""
         return ", ".join(name for name in self.names[:2] if name)
 
     @property
@@ -76,7 +78,7 @@ class Curve(NamedTuple):
 
     @property
     def lost(self) -> str:
-        """What is to be said of runs that diverged."""
+        """A note on runs that diverged; empty without any."""
         if not self.seeds.diverged:
             return ""
         some = "all" if self.seeds.diverged == self.seeds.all else f"{self.seeds.diverged} of"
@@ -84,7 +86,7 @@ class Curve(NamedTuple):
 
 
 def curves_of(folder: UniformResults, place: int) -> list[Curve]:
-    """In the order of the experiment."""
+    """Return the curves of a folder, in the order of the experiment."""
     parts = dict(iter(folder.history.groupby(list(LABELS), sort=False)))
     found = []
     for names, seeds in folder.seeds.items():
@@ -110,7 +112,7 @@ def groups_of(curves: Iterable[Curve]) -> list[str]:
 
 
 def measures_of(curves: Sequence[Curve]) -> Quantities:
-    """What was measured; the first is what curves are judged by."""
+    """Return what was measured; the first is what curves are judged by."""
     columns = {str(key): None for curve in curves for key in curve.runs.select_dtypes("number").columns}
     titles = {key: key.replace("_", " ") for key in columns if key not in NO_METRICS}
     metrics = {key: Quantity(title.capitalize(), title, "", numerals.small) for key, title in titles.items()}
@@ -129,17 +131,17 @@ def costs_of(curves: Sequence[Curve]) -> Quantities:
 
 
 def column(frame: pd.DataFrame, key: str) -> Any:
-    """As floats; not a number where there is no such column."""
+    """Return the column as floats, NaN where there is no such column."""
     return frame[key].to_numpy(float) if key in frame else np.full(len(frame), np.nan)
 
 
 def median_end(curve: Curve, key: str) -> float:
-    """The median over seeds at the end; infinite if half of the runs diverged or were not measured."""
+    """Return the median over seeds at the end; infinite if half of the runs diverged or were not measured."""
     return median(curve, column(curve.ends, key))
 
 
 def median(curve: Curve, values: Any) -> float:
-    """Over all seeds of the curve: those without a finite value count as infinite."""
+    """Return the median over all seeds of the curve; those without a finite value count as infinite."""
     finite = values[np.isfinite(values)]
     missing = max(0, curve.seeds.all - len(finite))
     return float(np.median([*finite, *([np.inf] * missing)])) if curve.seeds.all else math.inf

@@ -13,7 +13,7 @@ TARGETS = (-1, -2, -3, -4)  # powers of ten
 
 
 def ends(curves: Sequence[Curve], measures: Quantities, costs: Quantities) -> dict[str, Any]:
-    """Every curve at its end, methods together, the best parameter first. Marked: the smallest of each folder."""
+    """Return every curve at its end, by method, the best parameter first; the smallest of each folder is marked."""
     shown = {key: one for key, one in measures.items() if key != "objective" or "relative_gap" not in measures}
     groups, least = groups_of(curves), _least(curves, next(iter(shown), ""))
     rows = []
@@ -28,14 +28,14 @@ def ends(curves: Sequence[Curve], measures: Quantities, costs: Quantities) -> di
 
 
 def _least(curves: Sequence[Curve], key: str) -> dict[int, Any]:
-    """For each folder the names of the curve with the smallest median at the end."""
+    """Return for each folder the names of the curve with the smallest median at the end."""
     finite = [curve for curve in curves if math.isfinite(median_end(curve, key))]
     falling = sorted(finite, key=lambda curve: median_end(curve, key), reverse=True)
     return {curve.folder: curve.names for curve in falling}
 
 
 def _spread(values: Any, quantity: Quantity) -> dict[str, Any]:
-    """The median, and from where to where."""
+    """Return the median as text, with the least and the largest as a note."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return {"text": numerals.NOTHING, "note": "", "best": False}
@@ -53,7 +53,7 @@ class Taken(NamedTuple):
 
 
 def targets(curves: Sequence[Curve], measures: Quantities, costs: Quantities) -> dict[str, Any]:
-    """One table for each gap and cost: a row for each method, a column for each target and folder.
+    """Return a table for each gap and cost: a row for each method, a column for each target and folder.
 
     For each target a method is shown with the parameter that took the fewest exchanges (rounds, where those are not
     counted), the median over seeds; the other costs are what that very parameter took, as in ``fedmls compare``.
@@ -75,7 +75,7 @@ def targets(curves: Sequence[Curve], measures: Quantities, costs: Quantities) ->
 
 
 def _chosen(curves: Sequence[Curve], gap: str, costs: list[str]) -> dict[str, list[Taken | str]]:
-    """For each method, what was taken to each target in each folder, target by target; or why there is nothing."""
+    """Return what each method took to each target in each folder, target by target; or why there is nothing."""
     judge = "exchanges" if "exchanges" in costs else costs[0]
     chosen: dict[str, list[Taken | str]] = {}
     for group in groups_of(curves):

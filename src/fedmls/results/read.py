@@ -145,7 +145,7 @@ def _instead(path: Path) -> str:
 
 
 def _with_labels(history: pd.DataFrame, setup: dict[str, Any]) -> pd.DataFrame:
-    """One form for all: a federation's history is one run without names, and an old one has a column ``reading``."""
+    """Return the history with the labels of its curves. A federation's is one run without; old ones say ``reading``."""
     name, parameters, seed = _of_job(setup.get("job"))
     found = {
         "method": ("method", "algorithm", name),
@@ -166,7 +166,7 @@ def _with_labels(history: pd.DataFrame, setup: dict[str, Any]) -> pd.DataFrame:
 
 
 def _of_job(job: Any) -> tuple[str, str, int]:
-    """Name, parameters and seed of a federation's run."""
+    """Return the name, the parameters and the seed of a federation's run."""
     algorithm = job.get("algorithm") if isinstance(job, dict) else None
     if not isinstance(algorithm, dict):
         return "run", "", 0
@@ -176,7 +176,7 @@ def _of_job(job: Any) -> tuple[str, str, int]:
 
 
 def _seeds(history: pd.DataFrame, summary: Path) -> dict[Labels, Seeds]:
-    """Counted in the history, and corrected by the summary, which has the runs without a row."""
+    """Return the seeds of each curve, counted in the history and corrected by the summary, with runs without a row."""
     counted = dict(_counted(history))
     told = dict(_told(summary)) if summary.exists() else {}
     lost = {names: seeds for names, seeds in told.items() if names in counted or seeds.all == seeds.diverged}

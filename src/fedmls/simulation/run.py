@@ -203,7 +203,7 @@ class Simulation:
         stop: see :meth:`play`. If an observer raises an error, the run is saved, between two exchanges.
         """
         watching = [*self.rules, *observers]
-        view = self.view(self.rows, [])
+        view = self.view([*self.rows], [])
         if self.rows and self._stops(watching, view):  # those of a checkpoint
             return view
         for view in self.play(stop):
@@ -299,7 +299,7 @@ class Simulation:
         return row | {"passes": one.rows_read / self.local.rows_in_all}
 
     def _clients_round(self, k: int, clients: Any, down: Any, spent: Counters) -> tuple[Any, Any, Counters]:
-        """Round k of the clients that take part: their states, what the server sees, what has been spent."""
+        """Do round k of the clients that take part; return their states, what the server sees, what has been spent."""
         weights, taking_part = self.problem.weights, self._taking_part(k)
         if taking_part is None:
             self.local.begin(k)
@@ -320,11 +320,11 @@ class Simulation:
         return clients, seen, self._count(k, len(weights), spent, down, up)
 
     def _taking_part(self, k: int) -> Any:
-        """The clients of round k, in order; None for all."""
+        """Return the clients of round k, in order; None for all."""
         return drawn(self.algorithm, self.problem.n, self.random, k)
 
     def _count(self, k: int, clients: int, before: Counters, down: Any, up: Any) -> Counters:
-        """What has been spent after the clients' part of round k."""
+        """Return what has been spent after the clients' part of round k."""
         traits = self.algorithm.traits
         sent, received = arrays(up, traits.on_demand + traits.numbers), arrays(down, traits.numbers)
         senders = participants(self.algorithm) or clients  # the others only hear what came of the last round
@@ -341,7 +341,7 @@ class Simulation:
         )
 
     def _vectors(self, fields: list[Array]) -> int:
-        """How many vectors like the model the fields hold; the others are single numbers."""
+        """Return how many vectors like the model the fields hold; the others are single numbers."""
         return sum(field.shape[-1] // self.problem.dimension for field in fields)
 
     def about(self) -> dict[str, Any]:
@@ -392,7 +392,7 @@ def _numbers(fields: list[Array], vectors: list[Array]) -> int:
 
 
 def about_run(algorithm: Algorithm, seed: int, batch: float, optimum: float | None, **more: Any) -> dict[str, Any]:
-    """A run in plain values, for callbacks. ``name``: the algorithm, the parameters that were chosen and the seed."""
+    """Return a run in plain values, for callbacks. ``name``: the algorithm, its chosen parameters, the seed."""
     from fedmls.algorithms import describe, to_dict
 
     plain = to_dict(algorithm)

@@ -35,7 +35,7 @@ class Task(NamedTuple):
 
 
 def store_key(task: Task) -> str:
-    """Names a run in a store: equal keys, equal results (metrics count by their names only)."""
+    """Return the name of a run in a store: equal keys, equal results (metrics count by their names only)."""
     if isinstance(task.problem, OracleProblem):
         raise ValueError("runs of a problem made of functions cannot be stored; leave out store=")
     config = task.config.resolved(task.problem)
@@ -143,7 +143,7 @@ def _several(name: str, values: Any) -> list[Any]:
 
 
 def table(runs: Iterable[Run]) -> Any:
-    """All histories in one DataFrame, with the columns algorithm, parameters, seed and diverged in front."""
+    """Return all histories in one DataFrame, with the columns algorithm, parameters, seed and diverged in front."""
     import pandas as pd
 
     from fedmls.algorithms import describe
@@ -199,7 +199,7 @@ def _tasks(algorithms: list[Algorithm], problem: Any, config: RunConfig, seeds: 
 def _parallel(
     tasks: list[tuple[int, Task]], jobs: int, backend: str, keep_errors: bool, bar: Bar, before: int
 ) -> Iterator[tuple[int, Run]]:
-    """The runs as they finish."""
+    """Yield the runs as they finish."""
     import joblib
 
     if backend == "processes" and joblib.effective_n_jobs(jobs) == 1:
@@ -223,7 +223,7 @@ def _parallel(
 
 @contextmanager
 def _shown(bar: Bar, before: int, runs: int) -> Iterator[Board]:
-    """A board for the runs to report to, and a thread that shows it on the bar."""
+    """Yield a board for the runs to report to, which a thread shows on the bar."""
     board, done = Board(max(1, runs)), threading.Event()
     thread = threading.Thread(target=board.show, args=(bar, before, done), daemon=True)
     thread.start()
@@ -249,7 +249,7 @@ def _run(i: int, task: Task, place: int, board: Board | None, stop: threading.Ev
 
 
 def _try(i: int, task: Task, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
-    """Do the run; if it raises an error, that is what is told of it."""
+    """Do the run; if it raises an error, return an empty run that holds the error."""
     try:
         return _run(i, task, place, board, stop)
     except Exception as error:  # whatever it is: the other runs go on
