@@ -19,7 +19,8 @@ from fedmls.federation.job import Job
 from fedmls.federation.post import Stopped
 from fedmls.federation.processes import end_left_behind
 from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
-from fedmls.results.layout import HISTORY, MODEL, SETUP
+from fedmls.results.layout import HISTORY, SETUP
+from fedmls.results.model import read_model
 from fedmls.simulation.run import simulate
 
 Say = Callable[[str], None]
@@ -220,8 +221,8 @@ def _compare(trial: Trial) -> tuple[float | str, list[str]]:
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         run = simulation(simulate, trial.job, trial.problem)
-    with np.load(trial.folder / MODEL) as model:
-        return float(np.abs(model["x"] - run.x).max()), [str(note.message) for note in notes]
+    x = read_model(trial.folder).x
+    return float(np.abs(x - run.x).max()), [str(note.message) for note in notes]
 
 
 def summary(outcome: Outcome) -> list[str]:

@@ -18,7 +18,6 @@ import os
 import time
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from fedmls.federation.job import Job
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
 from fedmls.federation.survey import Survey
 from fedmls.files import whole_file
-from fedmls.results.layout import MODEL
+from fedmls.results.model import Model, model_file, read_model, write_model
 from fedmls.types import Array, Run
 
 CHECKPOINT, EVENTS = "checkpoint", "events.jsonl"
@@ -84,8 +83,7 @@ class Folder:
         from fedmls.results.write import write_setup
 
         self._write_history(Run(self.job.algorithm, self.job.seed, self.job.batch, x, history, None))
-        with whole_file(self.path / MODEL) as stream:
-            np.savez(stream, x=x, **_model_of(survey))
+        write_model(self.path, _model_of(survey, x))
         nodes = [
             {"name": node, "rows": int(rows), "weight": float(weight), "lipschitz": None if math.isinf(G) else float(G)}
             for node, rows, weight, G in zip(survey.nodes, survey.rows, survey.weights, lipschitz, strict=True)
@@ -130,37 +128,27 @@ def _is_unknown(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _model_of(survey: Survey) -> dict[str, Any]:
-    """What x is a model of: predictions are ((row - means)/scales)·x, and + x[-1] with an intercept."""
+def _model_of(survey: Survey, x: Array) -> Model:
+    """Return x with what it is a model of."""
     p = len(survey.columns)
-    return {
-        "columns": np.array(survey.columns),
-        "classes": np.array(survey.classes or [], dtype=str),
-        "means": np.zeros(p) if survey.scales is None else survey.means,
-        "scales": np.ones(p) if survey.scales is None else survey.scales,
-        "intercept": np.array(survey.intercept),
-    }
+    means, scales = (np.zeros(p), np.ones(p)) if survey.scales is None else (survey.means, survey.scales)
+    return Model(x, survey.columns, survey.classes or [], means, scales, survey.intercept)
 
 
 def read_start(start: str | Path, survey: Survey) -> Array:
     """The model of an earlier run, in the coordinates of this one."""
-    file = Path(start) / MODEL if Path(start).is_dir() else Path(start)
-    try:
-        with np.load(file, allow_pickle=False) as saved:
-            model = dict(saved)
-        x, columns, means, scales = (model[name] for name in ("x", "columns", "means", "scales"))
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise ValueError(f"{file} is no model of an earlier run ({error})") from None
-    if columns.tolist() != survey.columns or bool(model["intercept"]) != survey.intercept:
+    file = model_file(start)
+    model = read_model(file)
+    if model.columns != survey.columns or model.intercept != survey.intercept:
         raise ValueError(f"{file} is a model of other columns")
-    if model["classes"].tolist() != (survey.classes or []):
+    if model.classes != (survey.classes or []):
         raise ValueError(f"{file} is a model of other labels")
-    new = _model_of(survey)
-    p = len(columns)
-    slopes = x[:p] / scales  # in the units of the rows
-    moved = float(slopes @ (new["means"] - means))
+    new = _model_of(survey, model.x)
+    p = len(model.columns)
+    slopes = model.x[:p] / model.scales  # in the units of the rows
+    moved = float(slopes @ (new.means - model.means))
     if survey.intercept:
-        return np.append(slopes * new["scales"], x[p] + moved)
+        return np.append(slopes * new.scales, model.x[p] + moved)
     if moved:
         raise ValueError(f"{file} was standardised otherwise, and without an intercept it cannot be carried over")
-    return np.asarray(slopes * new["scales"])
+    return np.asarray(slopes * new.scales)
