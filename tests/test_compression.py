@@ -7,6 +7,7 @@ import fedmls
 from fedmls.algorithms import describe, from_dict, to_dict
 from fedmls.compression import kept_entries, variance
 from fedmls.local.compressors import compress
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from tests.algorithms.test_algorithms import run_client_by_client
 from tests.support.problems import lad, svm
@@ -85,7 +86,7 @@ def test_everything_kept_is_no_compression():
 
 def test_the_server_holds_the_mean_of_the_kept_states():
     problem = svm()
-    simulation = Simulation(fedmls.Compressed(algorithm=fedmls.Scaffold(), level=0.3), problem, 20)
+    simulation = Simulation(fedmls.Compressed(algorithm=fedmls.Scaffold(), level=0.3), problem, RunConfig(20))
     for _ in simulation.play():
         at = simulation.at
         for name in ("kept_dy", "kept_dc"):

@@ -193,9 +193,9 @@ def run(
     fedmls run --example > my.toml writes a commented file; fedmls run my.toml runs it. Finished runs are kept in the
     results folder: after Ctrl-C, or with some lines changed, start again and only what is missing is run.
     """
-    from fedmls.experiments import results
     from fedmls.experiments import spec as specs
     from fedmls.experiments.run import Experiment
+    from fedmls.results.summary import best
 
     if example:
         typer.echo(specs.text(file or "example"), nl=False)
@@ -207,7 +207,7 @@ def run(
     experiment = Experiment(spec)
     _say(*filter(None, [spec.title]), *experiment.sentences(), _runs(spec, folder))
     done = experiment.run(folder, command=_typed(), jobs=jobs, dask=dask)
-    _print_table(results.best(done.summary, spec.target), "Best of each method, mean ± spread over seeds")
+    _print_table(best(done.summary, spec.config.target), "Best of each method, mean ± spread over seeds")
     _say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
 
 
@@ -552,8 +552,8 @@ def _runs(spec: Any, folder: Path) -> str:
         return f"{count} {name}{'s' if count > 1 else ''}"
 
     curves, seeds = len(spec.curves), len(spec.seeds)
-    most = "" if spec.target is None and spec.until is None else "at most "
-    what = f"{counted(curves * seeds, 'run')} of {most}{counted(spec.rounds, 'round')}"
+    most = "" if spec.config.target is None and spec.config.until is None else "at most "
+    what = f"{counted(curves * seeds, 'run')} of {most}{counted(spec.config.rounds, 'round')}"
     return f"{what} ({counted(curves, 'curve')}, {counted(seeds, 'seed')}) into {folder}"
 
 
@@ -565,7 +565,8 @@ def _typed() -> str:
 
 
 def _print_table(summary: Any, title: str) -> None:
-    from fedmls.experiments.results import LABELS, cells
+    from fedmls.results.layout import LABELS
+    from fedmls.results.summary import cells
 
     shown = cells(summary)
     _print_cells(shown, title, names=sum(name in LABELS for name in shown[0]))

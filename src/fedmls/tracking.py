@@ -9,17 +9,18 @@ A run that goes on from a checkpoint begins with the rows of the checkpoint: a c
 order. An exception in a callback ends the run, with its checkpoint saved; all callbacks are told the end.
 """
 
-import json
 import math
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedmls.simulation.run import Callback, about_run
+from fedmls.results.read import read_runs, read_setup
+from fedmls.simulation.observers import Callback
+from fedmls.simulation.run import about_run
 from fedmls.types import Run
 
 FLUSH_SECONDS = 2.0
@@ -32,7 +33,7 @@ def log(runs: Iterable[Run] | str | Path, callback: Callback, **more: Any) -> No
     """
     if isinstance(runs, str | Path):
         more = _problem_of(Path(runs)) | more
-        runs = _stored(Path(runs))
+        runs = read_runs(Path(runs))
     for run in runs:
         if hasattr(callback, "begin"):
             callback.begin(about_run(run.algorithm, run.seed, run.batch, run.optimum, **more))
@@ -145,12 +146,12 @@ def _load(module: str, extra: str) -> Any:
 
 
 def _numbers(row: dict[str, float]) -> dict[str, float]:
-    """The columns beside the round that hold a finite number."""
+    """Return the columns beside the round that hold a finite number."""
     return {name: float(value) for name, value in row.items() if name != "round" and math.isfinite(value)}
 
 
 def _flat(values: dict[str, Any], inside: str = "") -> dict[str, Any]:
-    """Numbers and text, those of inner dicts too: parameters by their own names, others as in "algorithm.name"."""
+    """Return numbers and text, those of inner dicts too: parameters by their own names, others as "algorithm.name"."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -161,7 +162,7 @@ def _flat(values: dict[str, Any], inside: str = "") -> dict[str, Any]:
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    """A folder of that name, or NAME-2, NAME-3, ..., that was not there."""
+    """Make a folder of that name, or NAME-2, NAME-3, ..., that was not there; return it."""
     place = 1
     while True:
         folder = parent / (name if place == 1 else f"{name}-{place}")
@@ -172,21 +173,6 @@ def _new_folder(parent: Path, name: str) -> Path:
             place += 1
 
 
-def _stored(results: Path) -> Iterator[Run]:
-    from fedmls.simulation.store import RunStore
-
-    files = sorted((results / "runs").glob("*.parquet"))
-    if not files:
-        raise ValueError(f"{results} keeps no runs (there is no {results / 'runs'}/*.parquet); name a results folder")
-    store = RunStore(results / "runs")
-    for file in files:
-        run = store.load(file.stem)
-        if run is None:
-            raise ValueError(f"{file} cannot be read; delete it and run again")
-        yield run
-
-
 def _problem_of(results: Path) -> dict[str, Any]:
-    file = results / "setup.json"
-    setup = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    setup = read_setup(results)
     return {"problem": setup["problem"]} if "problem" in setup else {}

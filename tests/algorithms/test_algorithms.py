@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import fedmls
 from fedmls.algorithms import from_dict, to_dict
 from fedmls.rounds import ServerRandom, weighted_mean
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from tests.support.problems import lad, svm
 
@@ -64,7 +65,7 @@ def run_client_by_client(algorithm, problem, rounds, batch, seed):
     server, client = algorithm.init(np.zeros(problem.dimension), n)
     clients, random = [client] * n, ServerRandom(seed)
     locals_ = [client_problem(problem, i).local_as(i, n, problem.weights[i], seed=seed, batch=batch) for i in range(n)]
-    engine = Simulation(algorithm, problem, rounds, batch, seed)
+    engine = Simulation(algorithm, problem, RunConfig(rounds, batch, seed))
     for k in range(1, rounds + 1):
         drawn = engine._taking_part(k)
         taking_part = range(n) if drawn is None else drawn
@@ -152,7 +153,7 @@ def test_the_local_work_of_the_last_round_never_reaches_the_model():
     K = 12
     whole = fedmls.simulate(fedmls.FedMLS(T=5), problem, rounds=K)
     # Another number of steps in round K alone: T(k) = 5 for k < K, 50 in round K.
-    simulation = Simulation(fedmls.FedMLS(T=5), problem, K - 1)
+    simulation = Simulation(fedmls.FedMLS(T=5), problem, RunConfig(K - 1))
     for _ in simulation.play():
         pass
     simulation.rounds, simulation.algorithm = K, fedmls.FedMLS(T=50)
@@ -162,7 +163,7 @@ def test_the_local_work_of_the_last_round_never_reaches_the_model():
 
 
 def states(algorithm, problem, rounds, **options):
-    simulation = Simulation(algorithm, problem, rounds, **options)
+    simulation = Simulation(algorithm, problem, RunConfig(rounds, **options))
     for _ in simulation.play():
         yield simulation.at
 
@@ -340,7 +341,7 @@ def test_idle_clients_send_and_compute_nothing():
 
 
 def test_every_client_is_drawn_equally_often():
-    simulation = Simulation(fedmls.FedAvg(participants=3), svm(n=10, m=100), 1)
+    simulation = Simulation(fedmls.FedAvg(participants=3), svm(n=10, m=100), RunConfig(1))
     drawn = np.array([simulation._taking_part(k) for k in range(1, 4001)])
     assert (np.diff(drawn, axis=1) > 0).all()
     counts = np.bincount(drawn.ravel(), minlength=10) / 4000

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import fedmls
 from fedmls.bounds import bundle_master as master
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from tests.support.problems import lad, svm
 
@@ -18,7 +19,7 @@ def paper():
 
 
 def servers(algorithm, problem, rounds):
-    simulation = Simulation(algorithm, problem, rounds)
+    simulation = Simulation(algorithm, problem, RunConfig(rounds))
     states = [simulation.at.server]
     for _ in simulation.play():
         states.append(simulation.at.server)

@@ -15,6 +15,7 @@ from fedmls.algorithms import fedmlsb
 from fedmls.local.curvature import packed, unpacked
 from fedmls.local.random import draw, stream
 from fedmls.losses import LOSSES
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from tests.support.problems import lad, svm
 
@@ -241,7 +242,7 @@ def test_the_papers_raw_problem_is_proved_within_thirty_exchanges():
 
 def test_after_the_first_round_the_objective_is_known_without_asking():
     problem = svm()
-    simulation = Simulation(fedmls.FedMLSB(), problem, 8, certificate=True)
+    simulation = Simulation(fedmls.FedMLSB(), problem, RunConfig(8, certificate=True))
     known, objectives = [], []
     for _ in simulation.play():
         known.append(simulation.algorithm.objective(simulation.at.server))
@@ -257,7 +258,7 @@ def test_after_the_first_round_the_objective_is_known_without_asking():
 
 def test_bytes_are_those_of_points_cuts_and_curvature():
     problem, d, n = svm(), 5, 5
-    simulation = Simulation(fedmls.FedMLSB(), problem, 4)
+    simulation = Simulation(fedmls.FedMLSB(), problem, RunConfig(4))
     list(simulation.play())
     history = simulation.result().history
     down, up = (np.diff(history[name], prepend=0) / n / 8 for name in ("bytes_down", "bytes_up"))
@@ -282,7 +283,7 @@ def test_memory_and_the_servers_work_stay_bounded_and_nothing_is_lost():
     most, room = 0, fedmlsb.MOST
     try:
         fedmlsb.MOST = 20
-        simulation = Simulation(fedmls.FedMLSB(), problem, 1000, certificate=True)
+        simulation = Simulation(fedmls.FedMLSB(), problem, RunConfig(1000, certificate=True))
         for _ in simulation.play():
             most = max(most, len(simulation.at.server.e))
     finally:
@@ -330,18 +331,18 @@ def test_in_many_coordinates_bounds_hold_too():
 
 def test_fedmlsd_is_given_up_when_it_no_longer_wins(monkeypatch):
     monkeypatch.setattr(fedmlsb, "PATIENCE", 0)
-    simulation = Simulation(fedmls.FedMLSB(), many(l2=0.01), 12, optimum=None)
+    simulation = Simulation(fedmls.FedMLSB(), many(l2=0.01), RunConfig(12, optimum=None))
     sent = [len(simulation.at.server.z) for _ in simulation.play()]
     assert sent[-1] == 0
     alone = simulation.at.clients
-    for k, _ in simulation.play():
+    for k in (view.round for view in simulation.play()):
         assert k
     assert simulation.at.clients.x.shape == alone.x.shape
 
 
 @pytest.mark.parametrize("options", [{"l1": 0.01, "l2": 0.01}, {"l1": 0.01}], ids=str)
 def test_with_an_l1_term_it_goes_on_without_fedmlsd(options):
-    simulation = Simulation(fedmls.FedMLSB(), many(**options), 10, optimum=None)
+    simulation = Simulation(fedmls.FedMLSB(), many(**options), RunConfig(10, optimum=None))
     for _ in simulation.play():
         assert not len(simulation.at.server.z)
     objectives = [row["objective"] for row in simulation.rows]

@@ -11,6 +11,7 @@ import fedmls
 from fedmls.local.prox import prox
 from fedmls.local.random import draw, stream
 from fedmls.losses import LOSSES
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from tests.support.problems import lad, svm
 
@@ -109,14 +110,14 @@ def test_the_race_for_mu_cannot_run_away():
     """Where values say little, μ stays within its limits, also if it begins outside of them."""
     problem = svm(l2=1e-3)
     algorithm = fedmls.FedMLSD()
-    simulation = Simulation(algorithm, problem, 60, batch=0.3, optimum=None)
+    simulation = Simulation(algorithm, problem, RunConfig(60, batch=0.3, optimum=None))
     for factor, limit in ((1e6, 10), (1e-6, 1 / 300)):
-        for k, _ in simulation.play():
+        for k in (view.round for view in simulation.play()):
             if k == 3:
                 break
         server = simulation.at.server
         simulation.at = simulation.at._replace(server=server._replace(mu=server.mu * factor))
-        for k, _ in simulation.play():
+        for k in (view.round for view in simulation.play()):
             if k == 4:
                 break
         server = simulation.at.server
@@ -124,7 +125,7 @@ def test_the_race_for_mu_cannot_run_away():
         squares = problem.weights @ (simulation.at.clients.p[:, best] ** 2).sum(axis=1)
         found = 0.4 * np.linalg.norm(server.x[: problem.dimension]) / squares**0.5
         assert server.mu[0] == pytest.approx(limit * found)
-        simulation = Simulation(algorithm, problem, 60, batch=0.3, optimum=None)
+        simulation = Simulation(algorithm, problem, RunConfig(60, batch=0.3, optimum=None))
 
 
 @pytest.mark.parametrize("problem", [svm(), lad(weights=WEIGHTS), lad(density=0.4)], ids=["svm", "lad", "sparse lad"])
@@ -173,7 +174,7 @@ def test_the_average_keeps_its_bound(problem, factor):
 
 def test_multipliers_sum_to_zero():
     problem = svm(weights=WEIGHTS)
-    simulation = Simulation(fedmls.FedMLSD(), problem, 40, batch=0.5)
+    simulation = Simulation(fedmls.FedMLSD(), problem, RunConfig(40, batch=0.5))
     for _ in simulation.play():
         Y = simulation.at.clients.Y
         assert Y.shape == (problem.n, 5 * problem.dimension)
@@ -245,8 +246,8 @@ def test_a_step_is_a_mini_batch_and_a_round_at_least_five_passes(lam0, lanes, nu
 
 
 def test_after_settling_the_step_stays():
-    simulation, steps = Simulation(fedmls.FedMLSD(settle=8), lad(), 40, batch=0.5), {}
-    for k, _ in simulation.play():
+    simulation, steps = Simulation(fedmls.FedMLSD(settle=8), lad(), RunConfig(40, batch=0.5)), {}
+    for k in (view.round for view in simulation.play()):
         steps[k] = simulation.at.server.mu.copy()
     assert (steps[4] != steps[3]).all()
     assert (steps[8] != steps[7]).all()

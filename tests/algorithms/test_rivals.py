@@ -9,6 +9,7 @@ import fedmls
 from fedmls.federation import Job
 from fedmls.rounds import ServerRandom, drawn
 from fedmls.schedules import schedule
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from tests.algorithms.test_algorithms import run_client_by_client, states
 from tests.support import transliterations as plain
@@ -232,7 +233,7 @@ def test_locodl_that_keeps_everything_is_scaffnew_with_one_more_client():
     """g is the function of that client, who counts as much as all the others; χ = ½ halves the rate of the h_i."""
     problem, w, c = svm(weights=WEIGHTS), np.append(WEIGHTS / 2, 0.5), 0.3
     algorithm = fedmls.LoCoDL(eta=0.004, p=0.2, level=1.0, c=c)
-    simulation = Simulation(algorithm, problem, 100)
+    simulation = Simulation(algorithm, problem, RunConfig(100))
     ours, meetings = zip(*[(simulation.x, simulation.at.server.t) for _ in simulation.play()], strict=True)
 
     def of(i):
@@ -331,7 +332,7 @@ def test_tamuna_asks_those_of_the_last_round_once_more_and_nobody_else():
 
 
 def _steps(algorithm, problem, rounds, seed):
-    simulation = Simulation(algorithm, problem, rounds, seed=seed)
+    simulation = Simulation(algorithm, problem, RunConfig(rounds, seed=seed))
     for _ in simulation.play():
         pass
     return simulation.at.server.t

@@ -5,6 +5,7 @@ import pytest
 
 import fedmls
 from fedmls.rounds import ServerRandom, draw_participants
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from tests.support import transliterations as plain
 from tests.support.problems import lad, plain_subgradients, svm
@@ -174,7 +175,7 @@ def test_tamuna_with_some_of_the_clients(name, s, some):
 
 def steps_of(algorithm, problem, rounds, seed):
     """The steps t of the server's clock at each meeting."""
-    simulation = Simulation(algorithm, problem, rounds, seed=seed, x0=X0)
+    simulation = Simulation(algorithm, problem, RunConfig(rounds, seed=seed, x0=X0))
     for _ in simulation.play():
         yield simulation.at.server.t
 
@@ -247,7 +248,7 @@ def test_cocoa(make, weights, intercept, batch):
 
     sigma, loss = 1.2 * problem.n, problem.loss.name
     expected = plain.cocoa(rows, problem.weights, 0.5, 150, passes, sigma, orders, loss, intercept)
-    run = Simulation(fedmls.CoCoA(passes=passes, sigma=1.2), problem, 150, batch, seed)
+    run = Simulation(fedmls.CoCoA(passes=passes, sigma=1.2), problem, RunConfig(150, batch, seed))
     agree(np.array([run.x for _ in run.play()]), expected)
 
 
@@ -304,7 +305,7 @@ def test_bundle(name):
     problem = PROBLEMS[name]
     f = [lambda x, i=i: problem.client_values(x)[i] for i in range(problem.n)]
     points, bounds = plain.bundle(f, plain_subgradients(problem), problem.weights, X0, 12, 4.0, 0.4)
-    simulation = Simulation(fedmls.Bundle(radius=4.0, level=0.4), problem, 12, x0=X0)
+    simulation = Simulation(fedmls.Bundle(radius=4.0, level=0.4), problem, RunConfig(12, x0=X0))
     ours = [simulation.at.server.x]
     lows = []
     for _ in simulation.play():

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from matplotlib import image
 
-from fedmls.experiments import paper, results
+from fedmls.experiments import paper
 from fedmls.experiments.run import Experiment
+from fedmls.results.read import read_results
 
 FEDMLS = [sys.executable, "-m", "fedmls.cli"]
 SMALL = ["reproduce", "--rounds", "6", "--seeds", "2", "--jobs", "2"]
@@ -62,7 +63,7 @@ def test_reproduce_writes_a_results_folder(reproduced):
 
 def test_the_table_is_the_history(reproduced):
     folder, _ = reproduced
-    history, summary = results.read(folder / "out")[1:3]
+    history, summary = read_results(folder / "out")[1:3]
     assert len(history) == 36 * 6
     mine = history[
         (history["method"] == "Scaffnew") & (history["variant"] == "code") & (history["parameter"] == "η₀ = 0.01")
@@ -143,7 +144,7 @@ def test_the_split_of_the_released_code():
 
 def test_the_set_up_of_the_paper(reproduced):
     folder, _ = reproduced
-    setup = results.read(folder / "out").setup
+    setup = read_results(folder / "out").setup
     assert setup["command"] == "fedmls reproduce --rounds 6 --seeds 2 --jobs 2 --out out"
     assert setup["spec"] == paper.spec(6, 2).values
     assert setup["problem"]["rows"] == sum(client["rows"] for client in setup["partition"]) == 699

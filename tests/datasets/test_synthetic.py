@@ -9,6 +9,7 @@ import fedmls
 from fedmls.benchmark import suite
 from fedmls.datasets import chain, lad, svm
 from fedmls.optima.solve import optimum
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 
 SHARES = st.floats(0.0, 1.0)
@@ -111,9 +112,9 @@ def test_on_the_chain_a_round_moves_one_coordinate(name):
     """After k rounds x_j = 0 for j > k, for every method and any local work; and each gets on at all."""
     problem = chain(16, 4)
     for batch in (1.0, 0.3):
-        simulation = Simulation(fedmls.make(name, **SPANS[name]), problem, 12, batch)
+        simulation = Simulation(fedmls.make(name, **SPANS[name]), problem, RunConfig(12, batch))
         farthest = []
-        for k, _ in simulation.play():
+        for k in (view.round for view in simulation.play()):
             moved = np.flatnonzero(simulation.x)
             farthest.append(moved.max() + 1 if moved.size else 0)
             assert farthest[-1] <= k
@@ -122,7 +123,7 @@ def test_on_the_chain_a_round_moves_one_coordinate(name):
 
 
 def test_paired_rounds_move_one_coordinate_an_exchange():
-    simulation = Simulation(fedmls.FedMLS(lam0=5.0, paired=True, T=20), chain(16), 12)
+    simulation = Simulation(fedmls.FedMLS(lam0=5.0, paired=True, T=20), chain(16), RunConfig(12))
     for _ in simulation.play():
         moved = np.flatnonzero(simulation.x)
         assert (moved.max() + 1 if moved.size else 0) <= simulation.at.counters.exchanges

@@ -262,3 +262,13 @@ def test_auto_in_more_coordinates_than_it_can_prove_stops_when_it_no_longer_gain
     model = fedmls.FederatedLADRegressor(alpha=0.0, tol=0.01, max_rounds=100).fit(X, y)
     assert model.n_iter_ < 100
     assert model.objective_ < 0.7 * np.abs(y - np.median(y)).mean()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("check_every", [1, 2, 5])
+def test_the_objective_is_that_of_the_model_also_of_paired_rounds(check_every):
+    X, y = classes()
+    fitted = fedmls.FederatedLinearSVC(solver="fedmls", check_every=check_every, max_rounds=15, random_state=0).fit(
+        X, y
+    )
+    assert fitted.objective_ == pytest.approx(svm_objective(fitted.coef_[0], fitted.intercept_[0], X, y, 1.0), rel=1e-9)

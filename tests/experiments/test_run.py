@@ -12,9 +12,12 @@ import pytest
 from matplotlib import image
 
 import fedmls
-from fedmls.experiments import figures, paper, results
+from fedmls.experiments import figures, paper
 from fedmls.experiments.run import Experiment, Metric
 from fedmls.experiments.spec import make, read, shipped
+from fedmls.results.read import read_results
+from fedmls.results.summary import best, cells
+from fedmls.results.write import write_results
 from tests.support.problems import svm
 
 COUNTED = ["round", "exchanges", "local_steps", "bytes_up", "objective", "gap", "relative_gap"]
@@ -113,7 +116,7 @@ def test_the_folder_tells_all(tmp_path):
     assert setup["partition"] == [{"client": str(i), "rows": 20, "classes": counts[i]} for i in range(3)]
     assert set(setup["optimum"]) == {"3", "5"}
     assert setup["versions"]["fedmls"] == fedmls.__version__
-    history, summary = results.read(tmp_path / "out")[1:3]
+    history, summary = read_results(tmp_path / "out")[1:3]
     assert list(history.columns[:7]) == [
         "method",
         "variant",
@@ -276,7 +279,7 @@ def test_runs_end_at_their_target(tmp_path):
     assert (last.loc["FedMLSD", "relative_gap"] <= 0.3).all()
     assert (last.loc["FedMLSD", "round"] < 300).all()
     assert (last.loc["FedAvg", "round"] == 300).all()
-    assert results.best(done.summary, 0.3)["method"].tolist() == ["FedMLSD", "FedAvg"]
+    assert best(done.summary, 0.3)["method"].tolist() == ["FedMLSD", "FedAvg"]
     assert done.summary.set_index("method")["rounds_to_0.3"].notna().tolist() == [True, False]
     assert done.setup["target"] == 0.3
 
@@ -292,7 +295,7 @@ def test_proofs_of_those_that_make_them(tmp_path):
     rest = done.history[done.history["method"] == "FedAvg"]
     assert rest["certified_gap"].isna().all()
     assert rest["round"].iloc[-1] == 400
-    assert "certified gap" in results.cells(done.summary)[0]
+    assert "certified gap" in cells(done.summary)[0]
     with pytest.raises(ValueError, match=re.escape("certificate is 3.0, but none of the algorithms makes one; fedmls")):
         made("svm", certificate=3.0, algorithms=["fedavg"]).run(tmp_path / "none", **QUICK)
     assert not (tmp_path / "none").exists()
@@ -304,10 +307,10 @@ def test_without_an_optimum(tmp_path):
     )
     assert done.setup["optimum"] == {"0": None}
     assert done.history["gap"].isna().all()
-    assert results.cells(done.summary)[0] == ["method", "parameter", "local steps", "MB up", "objective"]
-    best = results.best(done.summary)
-    assert best["objective"].is_monotonic_increasing
-    assert best["method"].is_unique
+    assert cells(done.summary)[0] == ["method", "parameter", "local steps", "MB up", "objective"]
+    chosen = best(done.summary)
+    assert chosen["objective"].is_monotonic_increasing
+    assert chosen["method"].is_unique
     assert (tmp_path / "figure.png").exists()
 
 
@@ -342,8 +345,8 @@ def test_figures_of_any_folder(count, tmp_path):
     assert figures_there == {"figure.png", "figure.pdf", "best.png", "best.pdf"}
     pixels = image.imread(tmp_path / "figure.png")
     assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 20
-    best = image.imread(tmp_path / "best.png")
-    assert best.shape[1] == 700  # a column, 3.5 inches
+    column = image.imread(tmp_path / "best.png")
+    assert column.shape[1] == 700  # a column, 3.5 inches
 
 
 def test_figures_of_runs_that_ended_early_or_diverged(tmp_path):
@@ -355,8 +358,8 @@ def test_figures_of_runs_that_ended_early_or_diverged(tmp_path):
     problem.loss = fedmls.huber(1e300)
     runs = fedmls.sweep([fedmls.FedAvg(eta=10.0, T=3)], problem, rounds=200, optimum=1.0, backend="threads")
     assert runs[0].diverged
-    done = results.write(tmp_path, runs, [("FedAvg", "", "")], {})
-    assert results.cells(done.summary)[1][1] == "– (1 of 1 diverged)"
+    done = write_results(tmp_path, runs, [("FedAvg", "", "")], {})
+    assert cells(done.summary)[1][1] == "– (1 of 1 diverged)"
     assert figures.draw(tmp_path)
 
 

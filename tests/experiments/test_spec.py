@@ -40,10 +40,10 @@ def labels(*entries):
 
 def test_what_a_file_says(small):
     spec = read(small)
-    assert spec.rounds == 5
+    assert spec.config.rounds == 5
     assert spec.seeds == (0, 1)
-    assert spec.batch == 1.0
-    assert spec.optimum == "auto"
+    assert spec.config.batch == 1.0
+    assert spec.config.optimum == "auto"
     assert spec.loss == fedmls.LOSSES["hinge"]
     assert spec.data.file == small.parent / "rows.csv"  # relative to the file
     assert spec.partition.by == "kmeans"
@@ -135,7 +135,7 @@ def test_settings_win_over_the_file(small):
         "intercept=False",
     ]
     spec = read(small, settings)
-    assert spec.rounds == 50
+    assert spec.config.rounds == 50
     assert spec.seeds == (3, 4, 5)
     assert spec.data.file == Path("other.csv")  # relative to where the command is given
     assert spec.data.options == {"label": "ill", "ignore": ("a", "b")}

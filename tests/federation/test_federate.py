@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 import fedmls
 from fedmls import report
 from fedmls.checks import setting
-from fedmls.experiments import results
 from fedmls.federation import InProcess, Job, Stopped, drive, nvflare
 from fedmls.federation import federate as federating
 from fedmls.federation import trial as trials
 from fedmls.federation.processes import marked
 from fedmls.federation.trial import Source
+from fedmls.results.read import read_results
 from tests.support.federations import wait_until
 from tests.support.problems import svm
 
@@ -123,7 +123,7 @@ def test_the_folder_is_one_that_a_report_reads():
     trials.split(table("rows.csv"), "parts", by="ward", label="y")
     trial = trials.begin(Path("out"), "inprocess", job(), Source(parts=Path("parts")), "fedmls federate --parts parts")
     federating.run(trial, print)
-    found = results.read(Path("out"))
+    found = read_results(Path("out"))
     assert set(found.history["method"]) == set(found.summary["method"]) == {"fedmls"}
     assert set(found.history["variant"]) == {""}
     assert set(found.history["parameter"]) == set(found.history["parameters"]) == {"paired=True"}
@@ -438,7 +438,7 @@ def test_the_command_from_begin_to_end(monkeypatch):
     again = CliRunner().invoke(app, ["federate", "--resume", "--rounds", "6"])
     assert again.exit_code == 0, again.output
     assert "6 rounds of fedmlsb in 8 exchanges" in again.output
-    assert results.read(Path("results/federation-1")).setup["command"] == f"fedmls federate {arguments}"
+    assert read_results(Path("results/federation-1")).setup["command"] == f"fedmls federate {arguments}"
 
 
 def deployed(name, *values):

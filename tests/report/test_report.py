@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 import fedmls
 from fedmls import federation, report
-from fedmls.experiments import results
-from fedmls.report import about, tables, words
+from fedmls.report import about, numerals, tables
 from fedmls.report.curves import Curve, costs_of, measures_of
-from fedmls.report.read import Seeds
+from fedmls.results.read import Seeds
+from fedmls.results.write import partition_table, write_results
 from tests.support.problems import svm
 
 ROOT = Path(__file__).parents[2]
@@ -201,7 +201,7 @@ def test_targets_are_medians_of_first_rounds(gaps):
     for exponent, cell in zip(tables.TARGETS, cells, strict=True):
         first = [next((k for k, gap in enumerate(one, 1) if gap <= 10.0**exponent), float("inf")) for one in gaps]
         middle = statistics.median(first)
-        assert cell["text"] == ("not reached" if middle == float("inf") else words.count(middle))
+        assert cell["text"] == ("not reached" if middle == float("inf") else numerals.count(middle))
 
 
 def test_methods_that_prove_nothing_are_not_in_the_table_of_certified_gaps(tmp_path):
@@ -290,7 +290,7 @@ def test_a_folder_as_sweeps_are_written(tmp_path):
         [fedmls.FedMLS(lam0=v) for v in (0.1, 1.0)], problem, rounds=4, seeds=range(2), batch=0.5, jobs=1
     )
     labels = [("FedMLS", "", f"λ₀ = {run.algorithm.lam0:g}") for run in done]
-    results.write(tmp_path, done, labels, {"partition": results.partition_table(problem)})
+    write_results(tmp_path, done, labels, {"partition": partition_table(problem)})
     summary = report.summarise([tmp_path])
     assert summary["folders"][0]["lead"] == "4 runs: 1 method in 2 curves, 2 seeds each, up to 4 rounds."
     last = np.median([run.history["relative_gap"].iloc[-1] for run in done[:2]])
@@ -385,23 +385,23 @@ def test_an_experiment_that_toml_cannot_say_is_shown_as_json():
 @pytest.mark.parametrize(
     ("say", "value", "said"),
     [
-        (words.small, 0.0217, "0.0217"),
-        (words.small, 0.00999, "9.99 × 10⁻³"),
-        (words.small, 1.1, "1.10"),
-        (words.small, -1234.6, "−1,235"),
-        (words.small, 0.0, "0"),
-        (words.small, 2.5e7, "2.50 × 10⁷"),
-        (words.small, float("nan"), "–"),
-        (words.count, 374.5, "374.5"),
-        (words.count, 12345.0, "12,345"),
-        (words.size, 999, "999 B"),
-        (words.size, 1.6e6, "1.60 MB"),
-        (words.size, 999_950, "1.00 MB"),
-        (words.size, 12_345, "12.3 kB"),
-        (words.size, 999.9, "1.00 kB"),
-        (words.seconds, 0.0441, "0.044 s"),
-        (words.seconds, 150, "2.5 min"),
-        (words.seconds, 7200, "2 h"),
+        (numerals.small, 0.0217, "0.0217"),
+        (numerals.small, 0.00999, "9.99 × 10⁻³"),
+        (numerals.small, 1.1, "1.10"),
+        (numerals.small, -1234.6, "−1,235"),
+        (numerals.small, 0.0, "0"),
+        (numerals.small, 2.5e7, "2.50 × 10⁷"),
+        (numerals.small, float("nan"), "–"),
+        (numerals.count, 374.5, "374.5"),
+        (numerals.count, 12345.0, "12,345"),
+        (numerals.size, 999, "999 B"),
+        (numerals.size, 1.6e6, "1.60 MB"),
+        (numerals.size, 999_950, "1.00 MB"),
+        (numerals.size, 12_345, "12.3 kB"),
+        (numerals.size, 999.9, "1.00 kB"),
+        (numerals.seconds, 0.0441, "0.044 s"),
+        (numerals.seconds, 150, "2.5 min"),
+        (numerals.seconds, 7200, "2 h"),
     ],
 )  # fmt: skip
 def test_numbers_for_people(say, value, said):
@@ -410,7 +410,7 @@ def test_numbers_for_people(say, value, said):
 
 @given(st.floats(1, 9e11))
 def test_sizes_have_three_digits(value):
-    number, unit = words.size(value).split()
+    number, unit = numerals.size(value).split()
     scale = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}[unit]
     assert float(number) * scale == pytest.approx(value, rel=0.5 if value < 3 else 0.2 if value < 10 else 0.006)
     assert len(number.replace(".", "")) <= 3 or unit == "GB"

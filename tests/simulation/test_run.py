@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fedmls
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from tests.algorithms.test_algorithms import NEEDS, SMALL_STEPS
 from tests.support.problems import lad, svm
@@ -312,7 +313,7 @@ def test_bad_algorithms(call, error, message):
 @pytest.mark.parametrize("algorithm", [fedmls.Scaffold(eta0=0.01, participants=2), fedmls.FedMLSD()])
 def test_an_exchange_that_is_given_up_leaves_the_last_one_as_it_was(algorithm):
     """Ctrl-C, twice, in mid-exchange: the checkpoint holds the state before it."""
-    simulation = Simulation(algorithm, svm(), 9, batch=0.5)
+    simulation = Simulation(algorithm, svm(), RunConfig(9, batch=0.5))
     next(simulation.play())
     before = [field.copy() for field in simulation.at.clients]
     simulation._exchange()

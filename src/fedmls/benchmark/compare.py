@@ -26,10 +26,12 @@ import pandas as pd
 from fedmls.benchmark.methods import METHODS, is_method, method_of, scale
 from fedmls.benchmark.suite import Entry
 from fedmls.checks import check_batch, unknown, whole
-from fedmls.experiments import results
 from fedmls.hyperparameters import describe
 from fedmls.problem import Problem
-from fedmls.simulation.sweeps import sweep
+from fedmls.results.layout import RUNS
+from fedmls.results.write import write_comparison
+from fedmls.simulation.config import RunConfig
+from fedmls.simulation.sweeps import run_all
 from fedmls.types import Algorithm, Run
 
 TARGETS = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -68,7 +70,7 @@ def compare(
 ) -> Comparison:
     """Run what is not there yet, choose the best grid points, write them to the results folder."""
     names = check(problems, settings, methods)
-    runner = Runner(out / "runs", jobs, progress, tell)
+    runner = Runner(out / RUNS, jobs, progress, tell)
     points, facts = [], []
     for place, (name, entry) in enumerate(problems.items(), start=1):
         tell(f"{place}/{len(problems)} {name}: {entry.about}")
@@ -77,11 +79,8 @@ def compare(
         points.append(measure(name, entry, problem, settings, names, runner))
     table = pd.concat(points, ignore_index=True)
     done = Comparison(out, settings, names, dict(problems), table, choose(table), pd.DataFrame(facts))
-    done.points.to_parquet(out / "points.parquet", index=False)
-    done.chosen.to_csv(out / "chosen.csv", index=False)
-    done.facts.to_csv(out / "problems.csv", index=False)
     setup = {**settings._asdict(), "targets": TARGETS, "methods": names, "problems": list(problems)}
-    results.write_setup(out, setup)
+    write_comparison(out, done.points, done.chosen, done.facts, setup)
     return done
 
 
@@ -121,6 +120,14 @@ class How(NamedTuple):
     batch: float
     proves: bool
 
+    def config(self, problem: Problem) -> RunConfig:
+        """Return the settings of its run on the problem."""
+        if not self.proves:
+            return RunConfig(self.rounds, self.batch, target=TARGETS[-1])
+        best = problem.optimum.value
+        until = TARGETS[-1] * (abs(best) if abs(best) > 1e-9 else 1.0)
+        return RunConfig(self.rounds, self.batch, certificate=True, until=until)
+
 
 class Runner(NamedTuple):
     """Where runs are kept, how many go at a time, whether a bar is shown, and who is told what runs."""
@@ -132,20 +139,15 @@ class Runner(NamedTuple):
 
     def runs(self, algorithms: list[Algorithm], problem: Problem, how: How, seeds: range) -> list[Run]:
         """Return the runs of each algorithm with each seed, in that order."""
-        best = problem.optimum.value
-        until = TARGETS[-1] * (abs(best) if abs(best) > 1e-9 else 1.0)
-        stop: dict[str, Any] = {"certificate": True, "until": until} if how.proves else {"target": TARGETS[-1]}
-        return sweep(
+        return run_all(
             algorithms,
             problem,
-            rounds=how.rounds,
-            seeds=seeds,
-            batch=how.batch,
+            how.config(problem),
+            seeds,
             jobs=self.jobs,
             store=self.store,
             errors="keep",
             progress=self.progress,
-            **stop,
         )
 
 

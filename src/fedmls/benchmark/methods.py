@@ -82,7 +82,7 @@ def shared(*grids: Grid) -> Grid:
 
 
 def untuned(make: Callable[[Scale], Algorithm]) -> Grid:
-    """Nothing is tuned: one point, whatever is allowed."""
+    """Return the grid of a method that needs no tuning: one point, however many are allowed."""
     return lambda s, points: [[make(s)]]
 
 

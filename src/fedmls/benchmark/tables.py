@@ -11,7 +11,7 @@ from fedmls.benchmark import claims, profile
 from fedmls.benchmark.compare import TARGETS, Comparison, averaging, near_first, table
 from fedmls.benchmark.methods import METHODS, PASSES, method_of
 from fedmls.benchmark.suite import SUITE
-from fedmls.experiments.results import markdown
+from fedmls.results.summary import markdown
 
 HEADS = {"exchanges": "exchanges", "passes": "passes", "bytes": "MB"}
 GROUPS = {False: "needs only averages", True: "needs every client's upload"}

@@ -2,9 +2,9 @@
 
 base.py                        parameters and attributes of all: read FederatedLinearModel first
 classifiers.py, regressors.py  the four estimators
-training.py                    one fit: the rounds, the looks, when to stop
-rows.py, frame.py              the problem that a fit solves, and the coordinates it is solved in
-proof.py                       how close to the optimum a model is proved to be
+fit.py                         one fit: the run, the looks at its model, when to stop
+rows.py                        the rows and the objective, and the problem that they make
+scaling.py                     the coordinates in which it is solved
 solvers.py                     an algorithm for a name, with step sizes that fit the problem
 """
 

@@ -1,22 +1,21 @@
-"""What the estimators have in common. They prepare what scikit-learn hands them; training.py fits."""
+"""What the estimators have in common. They prepare what scikit-learn hands them; fit.py fits."""
 
 import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_consistent_length, check_non_negative
 
 from fedmls import partition
 from fedmls.checks import check_batch, one_of, positive, truth, whole
-from fedmls.estimators.rows import Rows
+from fedmls.estimators.fit import Fit, FitSettings
+from fedmls.estimators.rows import TrainingRows
 from fedmls.estimators.solvers import check_solver
-from fedmls.estimators.training import Fit, Settings
 from fedmls.types import Array
-
-PARTITIONS = ("iid", "kmeans", "dirichlet")
 
 
 class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
@@ -69,10 +68,10 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> FitSettings:
         check_solver(self.solver)
         truth("fit_intercept", self.fit_intercept)
-        return Settings(
+        return FitSettings(
             self.solver,
             positive("tol", self.tol),
             whole("max_rounds", self.max_rounds),
@@ -82,9 +81,11 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
             truth("verbose", self.verbose),
         )
 
-    def _rows(self, X: Any, y: Any, sample_weight: Any, groups: Any, seed: int, class_weight: Any = None) -> Rows:
-        """The rows that count, with their clients. Rows of weight 0 are as if they were not there."""
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    def _rows(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, seed: int, class_weight: Any = None
+    ) -> TrainingRows:
+        """Return the rows that count, with their clients. Rows of weight 0 are as if they were not there."""
+        weights = _row_weights(sample_weight, X.shape[0])
         counts = weights > 0
         if not counts.any():
             raise ValueError("every sample_weight is 0; at least one row must count")
@@ -92,14 +93,14 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
             check_consistent_length(X, groups)
             groups = np.asarray(groups)[counts]
         X, y, weights = X[counts], y[counts], weights[counts]
-        return Rows(X, y, weights, self._clients(X, y, groups, seed))
+        return TrainingRows(X, y, weights, self._clients(X, y, groups, seed))
 
     def _clients(self, X: Any, y: Any, groups: Any, seed: int) -> Any:
-        """The client 0..n-1 of every row."""
+        """Return the client 0..n-1 of every row."""
         if groups is not None:
             return partition.by_column(groups)
         n_clients = min(whole("n_clients", self.n_clients), X.shape[0])
-        one_of("partition", self.partition, PARTITIONS)
+        one_of("partition", self.partition, ("iid", "kmeans", "dirichlet"))
         if self.partition == "dirichlet":
             if not is_classifier(self):
                 raise ValueError("partition is 'dirichlet', which deals out classes; a regressor has none: take 'iid'")
@@ -107,7 +108,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
         return getattr(partition, self.partition)(X, n_clients, seed=seed)
 
     def _before(self, run: int, runs: int, features: int) -> tuple[Array | None, float | None]:
-        """With ``warm_start``, the model of the last fit, of one run out of so many, and the λ_0 that it ended with."""
+        """Return, with ``warm_start``, the model of one of so many runs of the last fit, and the λ_0 it ended with."""
         if not truth("warm_start", self.warm_start) or not hasattr(self, "coef_"):
             return None, None
         coef = np.atleast_2d(self.coef_)
@@ -120,7 +121,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
         return np.concatenate([coef[run], b]), self._lam0[run]
 
     def _keep(self, fits: list[Fit]) -> None:
-        """The attributes that do not depend on the kind of model; of several runs the sums, but for the rounds."""
+        """Set the attributes that do not depend on the kind of model: sums over several runs, but the most rounds."""
         self.n_iter_ = max(fit.rounds for fit in fits)
         self.exchanges_ = sum(fit.exchanges for fit in fits)
         self.objective_ = sum(fit.objective for fit in fits)
@@ -128,6 +129,21 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
         self._lam0 = [fit.lam0 for fit in fits]
         for fit in fits:
             _warn(fit, self.tol)
+
+
+def _row_weights(sample_weight: Any, rows: int) -> Array:
+    """Return a weight, not negative, for each of so many rows: 1 unless given."""
+    if sample_weight is None:
+        return np.ones(rows)
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(rows, float(sample_weight))
+    weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, order="C", input_name="sample_weight")
+    if weights.ndim != 1:
+        raise ValueError("Sample weights must be 1D array or scalar")
+    if weights.shape != (rows,):
+        raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(rows,)}!")
+    check_non_negative(weights, "`sample_weight`")
+    return np.asarray(weights)
 
 
 def _warn(fit: Fit, tol: float) -> None:

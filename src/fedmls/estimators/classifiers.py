@@ -10,14 +10,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedmls.checks import one_of, positive
 from fedmls.estimators.base import FederatedLinearModel, parted
-from fedmls.estimators.rows import Objective, Rows
-from fedmls.estimators.training import train
+from fedmls.estimators.fit import fit_model
+from fedmls.estimators.rows import Objective, TrainingRows
 from fedmls.losses import get_loss
 from fedmls.types import Array
 
 
 class FederatedClassifier(ClassifierMixin, FederatedLinearModel):  # type: ignore[misc]
-    """Two classes, or one against the rest for each of several."""
+    """A classifier of two classes, or of several, each set against the rest."""
 
     C: float
     class_weight: Any
@@ -35,7 +35,7 @@ class FederatedClassifier(ClassifierMixin, FederatedLinearModel):  # type: ignor
         fits = []
         for run, positive_class in enumerate(runs):
             own = rows._replace(y=np.where(rows.y == positive_class, 1.0, -1.0))
-            fits.append(train(own, objective, settings, *self._before(run, len(runs), X.shape[1])))
+            fits.append(fit_model(own, objective, settings, *self._before(run, len(runs), X.shape[1])))
         self.classes_ = classes
         parts = [parted(fit.x, self.fit_intercept) for fit in fits]
         self.coef_ = np.array([coef for coef, _ in parts])
@@ -43,8 +43,8 @@ class FederatedClassifier(ClassifierMixin, FederatedLinearModel):  # type: ignor
         self.history_ = _joined([fit.history for fit in fits], classes[runs])
         self._keep(fits)
 
-    def _weighted(self, rows: Rows, classes: Any) -> Rows:
-        """The rows weighted by class too; each class must count."""
+    def _weighted(self, rows: TrainingRows, classes: Any) -> TrainingRows:
+        """Return the rows weighted by class too; each class must count."""
         totals = np.bincount(rows.y, rows.weights, len(classes))
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             each = totals.sum() / (len(classes) * np.maximum(totals, np.finfo(float).tiny))
@@ -57,20 +57,20 @@ class FederatedClassifier(ClassifierMixin, FederatedLinearModel):  # type: ignor
         return rows._replace(weights=rows.weights * each[rows.y])
 
     def decision_function(self, X: Any) -> Array:
-        """X·coef_ + intercept_: a number for each row, or for each row and class where there are more than two."""
+        """Return X·coef_ + intercept_: a number for each row, or for each row and class if there are more than two."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         scores = np.asarray(X @ self.coef_.T + self.intercept_)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> Any:
-        """The class of each row."""
+        """Return the class of each row."""
         scores = self.decision_function(X)
         return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)]
 
 
 def _joined(histories: list[Any], classes: Any) -> Any:
-    """One table for all runs, with the class that is set against the rest."""
+    """Return the histories of all runs in one table, with the class that each sets against the rest."""
     import pandas as pd
 
     for history, label in zip(histories, classes, strict=True):
@@ -172,7 +172,7 @@ class FederatedLogisticRegression(FederatedClassifier):
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """The probability of each class; of more than two, those of each against the rest, made to sum to 1."""
+        """Return the probability of each class; of more than two, those of each against the rest, made to sum to 1."""
         from scipy.special import expit
 
         scores = self.decision_function(X)
@@ -182,5 +182,5 @@ class FederatedLogisticRegression(FederatedClassifier):
         return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
     def predict_log_proba(self, X: Any) -> Array:
-        """The logarithm of the probability of each class."""
+        """Return the logarithm of the probability of each class."""
         return np.asarray(np.log(self.predict_proba(X)))

@@ -8,20 +8,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedmls.checks import at_least, one_of
 from fedmls.estimators.base import FederatedLinearModel, parted
+from fedmls.estimators.fit import fit_model
 from fedmls.estimators.rows import Objective
-from fedmls.estimators.training import train
 from fedmls.losses import pinball
 from fedmls.types import Array
 
 
 class FederatedRegressor(RegressorMixin, FederatedLinearModel):  # type: ignore[misc]
-    """Quantile regression, for the two regressors."""
+    """What both regressors share: they fit a quantile."""
 
     alpha: float
     penalty: str
 
     def _fit(self, X: Any, y: Any, groups: Any, sample_weight: Any, level: float, times: float) -> None:
-        """times: the objective is so many times the mean pinball loss, plus the penalty."""
+        """Fit the quantile of this level; the objective is ``times`` the mean pinball loss, plus the penalty."""
         settings = self._settings()
         alpha, loss = at_least("alpha", self.alpha, 0.0), pinball(level)
         one_of("penalty", self.penalty, ("l1", "l2"))
@@ -29,13 +29,13 @@ class FederatedRegressor(RegressorMixin, FederatedLinearModel):  # type: ignore[
         rows = self._rows(X, np.asarray(y, dtype=float), sample_weight, groups, settings.seed)
         unit = times / float(rows.weights.sum())
         objective = Objective(loss, self.fit_intercept, unit, **{self.penalty: alpha / unit})
-        fit = train(rows, objective, settings, *self._before(0, 1, X.shape[1]))
+        fit = fit_model(rows, objective, settings, *self._before(0, 1, X.shape[1]))
         self.coef_, self.intercept_ = parted(fit.x, self.fit_intercept)
         self.history_ = fit.history
         self._keep([fit])
 
     def predict(self, X: Any) -> Array:
-        """X·coef_ + intercept_."""
+        """Return X·coef_ + intercept_."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return np.asarray(X @ self.coef_ + self.intercept_)

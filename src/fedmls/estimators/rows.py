@@ -1,4 +1,4 @@
-"""What a fit is about: the rows of all clients and the objective, and the :class:`fedmls.Problem` they make.
+"""What a fit minimises: the rows of all clients and the objective, and the :class:`fedmls.Problem` they make.
 
 The estimators minimise a multiple (``unit``) of Σ_j c_j ℓ(a_j·x, b_j) + l2/2 ‖w‖² + l1 ‖w‖_1 over all rows. That is n
 times f = Σ_i f_i/n with the terms divided by n, so the minimum does not depend on how the rows are dealt out.
@@ -14,8 +14,8 @@ from fedmls.problem import Problem
 from fedmls.types import Array
 
 
-class Rows(NamedTuple):
-    """The rows of all clients, with their weights c_j and the client 0..n-1 of each."""
+class TrainingRows(NamedTuple):
+    """The rows of all clients that a fit trains on, with their weights c_j and the client 0..n-1 of each."""
 
     X: Any
     y: Array
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
         return int(self.clients.max()) + 1
 
     def quantile(self, level: float) -> float:
-        """The mean of the clients' quantiles of y, weighted by how much their rows count."""
+        """Return the mean of the clients' quantiles of y, weighted by how much their rows count."""
         order, total = np.lexsort([self.y, self.clients]), 0.0
         for part in np.split(order, np.flatnonzero(np.diff(self.clients[order])) + 1):
             so_far = np.cumsum(self.weights[part])
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """unit times Σ_j c_j ℓ(a_j·x, b_j) + l2/2 ‖w‖² + l1 ‖w‖_1, x = (w, intercept) or w."""
+    """The objective: unit times Σ_j c_j ℓ(a_j·x, b_j) + l2/2 ‖w‖² + l1 ‖w‖_1, x = (w, intercept) or w."""
 
     loss: Loss
     intercept: bool
@@ -45,7 +45,7 @@ class Objective(NamedTuple):
     l1: float = 0.0
 
 
-def make_problem(rows: Rows, objective: Objective) -> Problem:
+def make_problem(rows: TrainingRows, objective: Objective) -> Problem:
     loss, n = objective.loss, rows.n
     return Problem(
         rows.X,
@@ -60,8 +60,8 @@ def make_problem(rows: Rows, objective: Objective) -> Problem:
     )
 
 
-def with_penalty_rows(rows: Rows, objective: Objective) -> tuple[Problem, Any]:
-    """The problem with its l1 term made of rows, for algorithms that only know rows; and which rows are data.
+def with_penalty_rows(rows: TrainingRows, objective: Objective) -> tuple[Problem, Any]:
+    """Return the problem with its l1 term made of rows, for algorithms that only know rows; and which rows are data.
 
     The pinball losses of w_k and of -w_k with the label 0 make |w_k|. So every client gets the rows ±e_k, of weight
     l1/n, which hold no data. The intercept's column of ones is 0 in them.

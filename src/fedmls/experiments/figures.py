@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedmls.experiments import results
+from fedmls.results.layout import LABELS
+from fedmls.results.read import Results, read_results
+from fedmls.results.summary import best
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), and markers for print without colour.
 STYLES = (
@@ -48,8 +50,8 @@ class Measure(NamedTuple):
 
 
 def draw(folder: Path) -> list[Path]:
-    """All figures of the folder; the files written."""
-    done = results.read(folder)
+    """Draw all figures of the folder; return the files."""
+    done = read_results(folder)
     history, titles = done.history, done.setup.get("variants") or {}
     measure = Measure("relative_gap", "relative gap  (f − f*)/f*")
     if history["relative_gap"].isna().all():
@@ -77,7 +79,7 @@ def _of(history: pd.DataFrame, method: str, variant: str) -> pd.DataFrame:
 
 
 def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
-    """The measure against rounds as lines and against local steps as dots, log-log, on equal axes."""
+    """Draw the measure against rounds as lines and against local steps as dots, log-log, on equal axes."""
     plt, rc = _pyplot()
     columns = min(len(panels), 2 if len(panels) <= 6 else 3)
     lines = -(-len(panels) // columns)
@@ -101,11 +103,11 @@ def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
         return _saved(figure, stem)
 
 
-def _best(done: results.Results, measure: Measure, stem: Path) -> list[Path]:
-    """The measure against rounds: the best parameter of each method and variant."""
+def _best(done: Results, measure: Measure, stem: Path) -> list[Path]:
+    """Draw the measure against rounds, for the best parameter of each method and variant."""
     plt, rc = _pyplot()
-    keys = list(results.LABELS)
-    chosen = results.best(done.summary, done.setup.get("target"))[keys]
+    keys = list(LABELS)
+    chosen = best(done.summary, done.setup.get("target"))[keys]
     mine = [(_name(*names), (done.history[keys] == names).all(axis=1)) for names in chosen.to_numpy().tolist()]
     history = pd.concat([done.history[those].assign(curve=name) for name, those in mine], ignore_index=True)
     columns = 1 if len(mine) < 3 else 2
@@ -129,7 +131,7 @@ def _note(history: pd.DataFrame) -> str:
 
 
 def _pyplot() -> tuple[Any, Any]:
-    """Matplotlib without a window, and its settings to draw with."""
+    """Return Matplotlib without a window, and its settings to draw with."""
     import matplotlib as mpl
 
     mpl.use("Agg", force=False)
@@ -173,12 +175,12 @@ def _curves(ax: Any, panel: Panel, measure: Measure, dots: bool) -> None:
 
 
 def _per_round(history: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The column by round and seed; a run that ended early stays where it was."""
+    """Return the column by round and seed; a run that ended early stays where it was."""
     return history.pivot_table(index="round", columns="seed", values=column, dropna=False).ffill()
 
 
 def _styles(curves: int) -> list[tuple[Any, str]]:
-    """A colour and a marker for each curve; more than there are colours get shades from dark to light."""
+    """Return a colour and a marker for each curve; more than there are colours get shades from dark to light."""
     if curves <= len(STYLES):
         return list(STYLES[:curves])
     import matplotlib as mpl
@@ -188,5 +190,5 @@ def _styles(curves: int) -> list[tuple[Any, str]]:
 
 
 def _log_spaced(count: int, points: int) -> Any:
-    """Up to so many places out of 0..count-1, evenly on a logarithmic axis."""
+    """Return up to so many places out of 0..count-1, evenly on a logarithmic axis."""
     return np.unique(np.geomspace(1, count, points).round().astype(int)) - 1

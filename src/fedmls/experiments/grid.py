@@ -22,8 +22,8 @@ TOP = (  # the keys of a file
 NAMES = ("title", "variant")  # keys of an algorithm that are no parameters
 
 
-class Curve(NamedTuple):
-    """One curve of the figures: an algorithm, and the names it goes by ("" for a variant or parameter it has not)."""
+class PlannedCurve(NamedTuple):
+    """A curve that an experiment is to make: an algorithm and its labels ("" for a variant or parameter it has not)."""
 
     method: str
     variant: str
@@ -40,8 +40,8 @@ class Point(NamedTuple):
     algorithm: Algorithm
 
 
-def curves(entries: Any, base: Path = Path()) -> tuple[Curve, ...]:
-    """Every algorithm of the list with all combinations of its lists of parameters.
+def curves(entries: Any, base: Path = Path()) -> tuple[PlannedCurve, ...]:
+    """Return a curve for every algorithm of the list and every combination of its lists of parameters.
 
     base: the folder that the path of an algorithm's file is relative to.
     """
@@ -54,7 +54,7 @@ def curves(entries: Any, base: Path = Path()) -> tuple[Curve, ...]:
 
 
 def check_keys(table: Any, known: Sequence[str], where: str = "") -> None:
-    """Whether the table has no other keys; ``where`` says which it is."""
+    """Refuse a table with other keys; ``where`` says which table it is."""
     if not isinstance(table, Mapping):
         raise ValueError(f"{where} is {table!r}; it must be a table: write [{where}]")
     for key in table:
@@ -81,7 +81,7 @@ def _points(entry: Any, where: str, base: Path) -> list[Point]:
 
 
 def _grid(entry: Mapping[str, Any], where: str, base: Path, more: tuple[str, ...] = ()) -> list[Algorithm]:
-    """The algorithms of a table: one for each combination of its lists."""
+    """Return the algorithms of a table: one for each combination of its lists."""
     name = entry["name"]
     algorithm = _class_of(name, where, base)
     parameters = {field.name: field for field in fields(algorithm)}  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def _class_of(name: Any, where: str, base: Path) -> type[Algorithm]:
 
 
 def _choices(value: Any, where: str, base: Path) -> list[Any]:
-    """The values of a parameter: those of a list, each of which may be a list for the clients."""
+    """Return the values of a parameter: those of a list, each of which may be a list for the clients."""
     if isinstance(value, list):
         if not value:
             raise ValueError(f"{where} is []; give at least one value")
@@ -130,19 +130,19 @@ def _choices(value: Any, where: str, base: Path) -> list[Any]:
 
 
 def method_name(algorithm: Algorithm) -> str:
-    """What it is called in tables and figures, unless given a title."""
+    """Return what the algorithm is called in tables and figures, unless it has a title."""
     if isinstance(algorithm, Compressed):
         return f"{method_name(algorithm.algorithm)} {algorithm.method}"
     return type(algorithm).__name__
 
 
-def _labelled(points: list[Point]) -> Iterator[Curve]:
-    """Curves of one method and variant are told apart by the parameters in which they differ."""
+def _labelled(points: list[Point]) -> Iterator[PlannedCurve]:
+    """Yield the points as curves, those of one method and variant labelled by the parameters in which they differ."""
     seen = set()
     for point in points:
         alike = [other.algorithm for other in points if other[:2] == point[:2]]
         differ = [field.name for field in fields(point.algorithm) if _differ(field.name, alike)]  # type: ignore[arg-type]
-        curve = Curve(
+        curve = PlannedCurve(
             point.method,
             point.variant,
             ", ".join(_parameter(name, point.algorithm) for name in differ or point.shown),

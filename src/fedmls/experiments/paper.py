@@ -7,26 +7,28 @@ variants.
 import tomllib
 from typing import Any
 
-from fedmls.experiments import results
 from fedmls.experiments.spec import Spec, make, shipped
+from fedmls.results.layout import LABELS
+from fedmls.results.read import Results
+from fedmls.results.summary import best
 
 FULL = 10_000  # rounds of the released code
 
 
 def spec(rounds: int, seeds: int, holdout: float = 0.0) -> Spec:
-    """The experiment, with so many rounds and seeds, and this share of the rows kept for testing."""
+    """Return the experiment, with so many rounds and seeds, and this share of the rows kept for testing."""
     values = tomllib.loads(shipped()["paper_svm"])
     data = values["data"] | ({"holdout": holdout} if holdout else {})
     return make(values | {"rounds": rounds, "seeds": seeds, "data": data})
 
 
-def sentences(done: results.Results) -> list[str]:
-    """What the figure shows, made from the numbers."""
+def sentences(done: Results) -> list[str]:
+    """Return what the figure shows in sentences, made from the numbers."""
     titles = done.setup["variants"]
     lines = [
         "Best of each grid by the relative gap after the last round, and how it moved over the last half of the rounds:"
     ]
-    for _, row in results.best(done.summary.dropna(subset="relative_gap")).iterrows():
+    for _, row in best(done.summary.dropna(subset="relative_gap")).iterrows():
         name = f"{row['method']} ({titles[row['variant']]})" if row["variant"] else row["method"]
         lines.append(f"  {row['relative_gap']:8.1e}  {name}, {row['parameter']}: {_halving(done.history, row)}")
     return [
@@ -36,8 +38,8 @@ def sentences(done: results.Results) -> list[str]:
 
 
 def _halving(history: Any, row: Any) -> str:
-    """In words: the mean gap at the last round against that at half the rounds."""
-    keys = list(results.LABELS)
+    """Say how the mean gap at the last round compares with that at half the rounds."""
+    keys = list(LABELS)
     mine = history[(history[keys] == row[keys].tolist()).all(axis=1)]
     means = mine[~mine["diverged"]].groupby("round")["relative_gap"].mean()
     ratio = means.iloc[-1] / means.iloc[(len(means) - 1) // 2]

@@ -1,5 +1,5 @@
 """Runs an experiment: from its file (:mod:`fedmls.experiments.spec`) to a problem for each seed, to the runs, to a
-results folder (:mod:`fedmls.experiments.results`) with its figures.
+results folder (:mod:`fedmls.results`) with its figures.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,15 @@ from fedmls import partition
 from fedmls.checks import is_sparse, unknown
 from fedmls.datasets import DATASETS, Data, impute_means, load, read
 from fedmls.datasets.tables import column_means, holes, labels, mapping, missing_values
-from fedmls.experiments import figures, results
+from fedmls.experiments import figures
 from fedmls.experiments.spec import PARTITIONS, Spec
 from fedmls.losses import Loss
 from fedmls.problem import Problem
-from fedmls.simulation.sweeps import sweep
+from fedmls.results.layout import RUNS
+from fedmls.results.read import Results
+from fedmls.results.summary import TARGETS
+from fedmls.results.write import partition_table, write_results
+from fedmls.simulation.sweeps import run_all
 from fedmls.types import Array
 
 MANY_ROWS = 20_000  # from which on it is worth saying that solving for f* takes a while
@@ -70,7 +74,7 @@ class Experiment:
             raise ValueError(f"{spec.file}: {error}" if spec.file else str(error)) from None
 
     def split(self, seed: int) -> Split:
-        """Rows for training, in clients, and rows for testing. Seeds that have the same share one object."""
+        """Return the rows for training, in clients, and for testing. Seeds that have the same share one object."""
         spec, fixed = self.spec, self.spec.partition.seed
         key: tuple[int | None, int | None]
         if spec.data.maker is not None:
@@ -85,39 +89,33 @@ class Experiment:
 
     def run(
         self, out: Path, *, command: str = "", jobs: int = -1, dask: str | None = None, progress: bool | None = None
-    ) -> results.Results:
+    ) -> Results:
         """Run what is not there yet, write the results folder, draw the figures. dask: the address of a scheduler."""
         spec = self.spec
         with _backend(dask) as backend:
-            runs = sweep(
+            runs = run_all(
                 [curve.algorithm for curve in spec.curves],
                 lambda seed: self.split(seed).problem,
+                spec.config,
+                spec.seeds,
                 metrics=lambda seed: self.split(seed).metrics,
-                rounds=spec.rounds,
-                seeds=spec.seeds,
-                batch=spec.batch,
-                optimum=spec.optimum,
-                every=spec.every,
-                target=spec.target,
-                certificate=spec.certificate,
-                until=spec.until,
                 jobs=jobs,
                 backend=backend,
-                store=out / "runs",
+                store=out / RUNS,
                 progress=progress,
             )
         names = [curve[:3] for curve in spec.curves for _ in spec.seeds]
         optimum = {str(run.seed): run.optimum for run in runs}
         try:
-            done = results.write(out, runs, names, self.setup(command, optimum), targets(spec))
+            done = write_results(out, runs, names, self.setup(command, optimum), targets(spec))
             figures.draw(out)
         except KeyboardInterrupt:
-            kept = f"all runs are kept in {out / 'runs'}: run again for the tables and figures"
+            kept = f"all runs are kept in {out / RUNS}: run again for the tables and figures"
             raise KeyboardInterrupt(f"stopped; {kept}") from None
         return done
 
     def setup(self, command: str, optimum: Mapping[str, float | None]) -> dict[str, Any]:
-        """What setup.json holds, but for the versions."""
+        """Return what setup.json holds, but for the versions."""
         spec, problem = self.spec, self.first
         classes = None if self.data is None else self.data.classes
         return {
@@ -139,19 +137,19 @@ class Experiment:
                 "by": spec.partition.by,
                 "notes": [] if self.data is None else list(self.data.notes),
             },
-            "partition": results.partition_table(problem, classes),
+            "partition": partition_table(problem, classes),
             "optimum": dict(optimum),
             "variants": dict(spec.variants),
-            "target": spec.target,
-            "rounds": spec.rounds,
+            "target": spec.config.target,
+            "rounds": spec.config.rounds,
             "seeds": len(spec.seeds),
             "holdout": spec.data.holdout,
-            "batch": spec.batch,
+            "batch": spec.config.batch,
             "clients": problem.n,
         }
 
     def sentences(self) -> list[str]:
-        """What the rows are, and what was done to them."""
+        """Return in sentences what the rows are and what was done to them."""
         spec, problem = self.spec, self.first
         sizes = problem.rows_per_client
         kept = (
@@ -166,19 +164,19 @@ class Experiment:
             f"{problem.loss.name} loss; {problem.n} clients ({how}) of {sizes.min():,} to {sizes.max():,} rows",
             *(() if self.data is None else self.data.notes),
         ]
-        if spec.optimum == "auto" and len(problem.y) > MANY_ROWS and "optimum" not in problem.__dict__:
+        if spec.config.optimum == "auto" and len(problem.y) > MANY_ROWS and "optimum" not in problem.__dict__:
             lines.append("solving for f* first, which takes a while with so many rows; optimum = false goes without")
         return lines
 
 
 def targets(spec: Spec) -> tuple[float, ...]:
-    """The relative gaps that the summary counts rounds to."""
-    mine = () if spec.target is None or spec.target in results.TARGETS else (spec.target,)
-    return (*results.TARGETS, *mine)
+    """Return the relative gaps that the summary counts rounds to."""
+    target = spec.config.target
+    return TARGETS if target is None or target in TARGETS else (*TARGETS, target)
 
 
 def _load(spec: Spec) -> Data:
-    """The rows, whose missing values are still there if they are to become means: those of the training rows."""
+    """Return the rows; missing values stay if they are to become means, which are those of the training rows."""
     source, by, loss = spec.data, spec.partition.by, spec.loss
     own = {} if source.name is None else DATASETS[source.name].options
     options = dict(source.options) | {"clients": None if by in PARTITIONS else by}
@@ -204,7 +202,7 @@ def _load(spec: Spec) -> Data:
 
 
 def _fit_to_loss(data: Data, loss: Loss) -> Data:
-    """The rows with classes for a loss of classes, or with numbers for the others."""
+    """Return the rows with classes for a loss of classes, and with numbers for the others."""
     if not loss.is_classification:
         if data.classes is not None:
             raise ValueError(
@@ -234,7 +232,7 @@ def _made(spec: Spec, seed: int | None) -> Problem:
 
 
 def _split(spec: Spec, data: Data, seed: int | None, cut: int | None) -> Split:
-    """The rows of the seed: some for testing, the rest in clients. Means and scales are those of the latter."""
+    """Return the rows of the seed: some for testing, the rest in clients. Means and scales are those of the latter."""
     m = len(data.y)
     order = np.arange(m) if seed is None else np.random.default_rng(seed).permutation(m)
     test, train = np.split(order, [round(spec.data.holdout * m)])
@@ -280,7 +278,7 @@ def _clients(spec: Spec, data: Data, X: Any, train: Any, seed: int | None) -> An
 
 @contextmanager
 def _backend(dask: str | None) -> Iterator[str]:
-    """The backend of the sweep; with an address, that cluster is the current one inside."""
+    """Yield the backend of the sweep; with an address, that cluster is the current one inside."""
     if dask is None:
         yield "processes"
         return

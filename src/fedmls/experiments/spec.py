@@ -15,9 +15,10 @@ from typing import Any
 from fedmls.checks import at_least, check_batch, one_of, positive, real, setting, truth, unknown, whole
 from fedmls.datasets import DATASETS
 from fedmls.datasets.tables import CATEGORICAL
-from fedmls.experiments.grid import OPTIONS, TOP, Curve, check_keys, curves, word
+from fedmls.experiments.grid import OPTIONS, TOP, PlannedCurve, check_keys, curves, word
 from fedmls.losses import Loss, get_loss
 from fedmls.problem import Problem
+from fedmls.simulation.config import RunConfig
 
 READ = ("label", "ignore", "missing", "categorical", "positive", "columns")  # as in fedmls.datasets.read
 DATA = ("name", "file", *READ, "standardise", "holdout")
@@ -40,7 +41,7 @@ class DataSpec:
 
     @property
     def maker(self) -> Callable[..., Problem] | None:
-        """What makes the problem, where no rows are read."""
+        """Return what makes the problem, where no rows are read."""
         return None if self.name is None else DATASETS[self.name].maker
 
 
@@ -63,34 +64,28 @@ class Spec:
     data: DataSpec
     partition: PartitionSpec
     problem: Mapping[str, Any]  # loss, intercept, l2, l1, reduction, weights of fedmls.Problem, where given
-    curves: tuple[Curve, ...]
+    curves: tuple[PlannedCurve, ...]
     variants: Mapping[str, str]
-    rounds: int
-    target: float | None
-    certificate: float | bool | None
-    until: float | None
-    batch: float
-    every: int
+    config: RunConfig  # of every run, but for its seed and its metrics
     seeds: tuple[int, ...]
-    optimum: float | str | None
     metrics: tuple[str, ...]
     values: Mapping[str, Any]
     file: str = ""  # to begin what is told of a mistake
 
     @property
     def loss(self) -> Loss | None:
-        """None where the data are made with theirs."""
+        """Return the loss; None where the data are made with theirs."""
         return self.problem.get("loss")
 
 
 def shipped() -> dict[str, str]:
-    """The experiments that come with the package, by name: their text."""
+    """Return the text of the experiments that come with the package, by name."""
     found = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".toml")]
     return {file.name.removesuffix(".toml"): file.read_text(encoding="utf-8") for file in sorted(found, key=str)}
 
 
 def read(file: str | Path, settings: Sequence[str] = ()) -> Spec:
-    """The experiment of a file, or of that name; settings: "key=value", with dots in the key, win over the file."""
+    """Return the experiment of a file, or of that name; settings, "key=value" with dots in keys, win over the file."""
     written = text(file)
     try:
         values = _parsed(written)
@@ -106,7 +101,7 @@ def read(file: str | Path, settings: Sequence[str] = ()) -> Spec:
 
 
 def text(file: str | Path) -> str:
-    """Of the file, or of the experiment of that name."""
+    """Return the text of the file, or of the experiment of that name."""
     path, own = Path(file), shipped()
     if str(file) in own and not path.is_file():
         return own[str(file)]
@@ -150,7 +145,7 @@ def _override(values: dict[str, Any], key: list[str], value: Any) -> None:
 
 
 def make(values: Mapping[str, Any], base: Path = Path()) -> Spec:
-    """The experiment of these plain values; base: the folder that a data file's path is relative to."""
+    """Return the experiment of these plain values; base: the folder that a data file's path is relative to."""
     check_keys(values, TOP)
     for key in ("data", "algorithms"):
         if key not in values:
@@ -168,14 +163,16 @@ def make(values: Mapping[str, Any], base: Path = Path()) -> Spec:
         problem=problem,
         curves=curves(values["algorithms"], base),
         variants=_variants(values.get("variants", {})),
-        rounds=rounds,
-        target=target,
-        certificate=certificate,
-        until=until,
-        batch=check_batch(values.get("batch", 1.0)),
-        every=every,
+        config=RunConfig(
+            rounds,
+            batch=check_batch(values.get("batch", 1.0)),
+            optimum=_optimum(values.get("optimum", "auto")),
+            every=every,
+            target=target,
+            certificate=certificate,
+            until=until,
+        ),
         seeds=_seeds(values.get("seeds", 1)),
-        optimum=_optimum(values.get("optimum", "auto")),
         metrics=_metrics(values.get("metrics"), data, problem.get("loss")),
         values=dict(values),
     )
@@ -262,7 +259,7 @@ def _partition(table: Any, data: DataSpec) -> PartitionSpec:
 
 
 def _problem(values: Mapping[str, Any], data: DataSpec) -> dict[str, Any]:
-    """The options of the problem that are given; without made data also the loss."""
+    """Return the options of the problem that are given; without made data also the loss."""
     options: dict[str, Any] = {}
     fixed = [key for key in _fixed(data) if key in values]
     if fixed:
@@ -283,7 +280,7 @@ def _problem(values: Mapping[str, Any], data: DataSpec) -> dict[str, Any]:
 
 
 def _fixed(data: DataSpec) -> tuple[str, ...]:
-    """What cannot be chosen of problems that are made."""
+    """Return the keys that cannot be chosen for problems that are made."""
     if data.maker is None:
         return ()
     taken = inspect.signature(data.maker).parameters.values()
@@ -326,7 +323,7 @@ def _optimum(value: Any) -> float | str | None:
 
 
 def _metrics(value: Any, data: DataSpec, loss: Loss | None) -> tuple[str, ...]:
-    """The metrics; with rows kept for testing the one that fits the loss, unless given."""
+    """Return the metrics: with rows kept for testing the one that fits the loss, unless given."""
     if value is None:
         return (("test_accuracy" if loss.is_classification else "test_error"),) if data.holdout and loss else ()
     names = _words("metrics", value)

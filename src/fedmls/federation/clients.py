@@ -17,7 +17,7 @@ from fedmls.federation.replies import Done, Masked, Shapes
 from fedmls.federation.state import At
 from fedmls.federation.survey import Survey
 from fedmls.rounds import ServerRandom, drawn, weighted_mean
-from fedmls.simulation.recorder import Counters
+from fedmls.simulation.cost import Counters
 from fedmls.types import Array
 
 

@@ -28,7 +28,8 @@ from fedmls.federation.post import Post, Stopped, Transport
 from fedmls.federation.state import At, Pending, Result
 from fedmls.federation.survey import Survey, natural
 from fedmls.rounds import ServerRandom, check_participants, start_point
-from fedmls.simulation.recorder import Counters, Recorder
+from fedmls.simulation.cost import Counters
+from fedmls.simulation.recorder import Recorder
 from fedmls.types import Array, Run
 
 LOCK = "lock"  # in the job's folder: one server at a time

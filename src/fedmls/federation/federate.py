@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.federation.folder import CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP, write_setup
+from fedmls.federation.folder import CHECKPOINT, EVENTS
 from fedmls.federation.job import Job
 from fedmls.federation.post import Stopped
 from fedmls.federation.processes import end_left_behind
 from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
+from fedmls.results.layout import HISTORY, SETUP
+from fedmls.results.model import read_model
 from fedmls.simulation.run import simulate
 
 Say = Callable[[str], None]
@@ -179,6 +181,8 @@ def kept(trial: Trial, when: str = "") -> str:
 def _outcome(trial: Trial, times: Times) -> Outcome:
     import pandas as pd
 
+    from fedmls.results.write import write_setup
+
     last = pd.read_parquet(trial.folder / HISTORY).iloc[-1].to_dict()
     setup = json.loads((trial.folder / SETUP).read_text(encoding="utf-8"))
     write_setup(trial.folder, setup | _about(trial, setup))
@@ -191,7 +195,7 @@ def _outcome(trial: Trial, times: Times) -> Outcome:
 
 def _about(trial: Trial, setup: Mapping[str, Any]) -> dict[str, Any]:
     """What the server of a federation does not know, but we do."""
-    from fedmls.experiments.results import partition_table
+    from fedmls.results.write import partition_table
 
     partition = partition_table(trial.problem)
     return {
@@ -217,8 +221,8 @@ def _compare(trial: Trial) -> tuple[float | str, list[str]]:
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         run = simulation(simulate, trial.job, trial.problem)
-    with np.load(trial.folder / MODEL) as model:
-        return float(np.abs(model["x"] - run.x).max()), [str(note.message) for note in notes]
+    x = read_model(trial.folder).x
+    return float(np.abs(x - run.x).max()), [str(note.message) for note in notes]
 
 
 def summary(outcome: Outcome) -> list[str]:

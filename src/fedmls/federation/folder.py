@@ -5,7 +5,7 @@ checkpoint       the run after its last exchange: all that a driver needs to go 
 events.jsonl     one line for each exchange, as it is done; others may follow it
 model.npz        when the run ends: x, and what it is a model of: columns, classes, means, scales, intercept
 
-and, as in every results folder (:mod:`fedmls.experiments.results`),
+and, as in every results folder (:mod:`fedmls.results`),
 
 history.parquet  one row for each recorded round, with the columns of a simulation
 summary.csv      the last of them, in short; summary.md is the same to read
@@ -15,12 +15,9 @@ setup.json       the job, the problem, how the run ended, the nodes with their r
 import json
 import math
 import os
-import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -28,12 +25,11 @@ from fedmls.federation.job import Job
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
 from fedmls.federation.survey import Survey
 from fedmls.files import whole_file
+from fedmls.results.model import Model, model_file, read_model, write_model
 from fedmls.types import Array, Run
 
-CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP = "checkpoint", "events.jsonl", "history.parquet", "model.npz", "setup.json"
-SUMMARY = "summary.csv", "summary.md"
+CHECKPOINT, EVENTS = "checkpoint", "events.jsonl"
 MAY_CHANGE = ("rounds", "until", "timeout", "on_missing", "on_bad", "max_norm", "start")  # of a job that goes on
-PACKAGES = ("fedmls", "numpy", "scipy", "numba", "msgpack")
 
 
 class Folder:
@@ -84,30 +80,25 @@ class Folder:
 
     def finish(self, survey: Survey, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
         """Write the results."""
+        from fedmls.results.write import write_setup
+
         self._write_history(Run(self.job.algorithm, self.job.seed, self.job.batch, x, history, None))
-        with whole_file(self.path / MODEL) as stream:
-            np.savez(stream, x=x, **_model_of(survey))
+        write_model(self.path, _model_of(survey, x))
         nodes = [
             {"name": node, "rows": int(rows), "weight": float(weight), "lipschitz": None if math.isinf(G) else float(G)}
             for node, rows, weight, G in zip(survey.nodes, survey.rows, survey.weights, lipschitz, strict=True)
         ]
-        versions = {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
-        told = {"job": self.job.to_dict(), **about, "nodes": nodes, "columns": survey.columns, "versions": versions}
+        told = {"job": self.job.to_dict(), **about, "nodes": nodes, "columns": survey.columns}
         write_setup(self.path, self._setup(survey) | told)
 
     def _write_history(self, run: Run) -> None:
-        from fedmls.experiments.results import cells, labelled, markdown, summarise
         from fedmls.hyperparameters import describe
-        from fedmls.simulation.sweeps import table
+        from fedmls.results.write import write_history, write_summary
 
-        curve = run.algorithm.name, "", describe(run.algorithm)
-        with whole_file(self.path / HISTORY) as stream:
-            labelled(table([run]), curve).to_parquet(stream, index=False)
+        labels = run.algorithm.name, "", describe(run.algorithm)
+        write_history(self.path, [run], [labels])
         if len(run.history):
-            summary = summarise([run], [curve])
-            for name, text in zip(SUMMARY, (summary.to_csv(index=False), markdown(cells(summary))), strict=True):
-                with whole_file(self.path / name) as stream:
-                    stream.write(text.encode())
+            write_summary(self.path, [run], [labels])
 
     def _setup(self, survey: Survey) -> dict[str, Any]:
         """What a results folder tells of every experiment, as far as a server knows it."""
@@ -133,46 +124,31 @@ class Folder:
         }
 
 
-def write_setup(folder: Path, setup: dict[str, Any]) -> None:
-    with whole_file(folder / SETUP) as stream:
-        stream.write((json.dumps(setup, indent=2, ensure_ascii=False) + "\n").encode())
-
-
 def _is_unknown(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _model_of(survey: Survey) -> dict[str, Any]:
-    """What x is a model of: predictions are ((row - means)/scales)·x, and + x[-1] with an intercept."""
+def _model_of(survey: Survey, x: Array) -> Model:
+    """Return x with what it is a model of."""
     p = len(survey.columns)
-    return {
-        "columns": np.array(survey.columns),
-        "classes": np.array(survey.classes or [], dtype=str),
-        "means": np.zeros(p) if survey.scales is None else survey.means,
-        "scales": np.ones(p) if survey.scales is None else survey.scales,
-        "intercept": np.array(survey.intercept),
-    }
+    means, scales = (np.zeros(p), np.ones(p)) if survey.scales is None else (survey.means, survey.scales)
+    return Model(x, survey.columns, survey.classes or [], means, scales, survey.intercept)
 
 
 def read_start(start: str | Path, survey: Survey) -> Array:
     """The model of an earlier run, in the coordinates of this one."""
-    file = Path(start) / MODEL if Path(start).is_dir() else Path(start)
-    try:
-        with np.load(file, allow_pickle=False) as saved:
-            model = dict(saved)
-        x, columns, means, scales = (model[name] for name in ("x", "columns", "means", "scales"))
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise ValueError(f"{file} is no model of an earlier run ({error})") from None
-    if columns.tolist() != survey.columns or bool(model["intercept"]) != survey.intercept:
+    file = model_file(start)
+    model = read_model(file)
+    if model.columns != survey.columns or model.intercept != survey.intercept:
         raise ValueError(f"{file} is a model of other columns")
-    if model["classes"].tolist() != (survey.classes or []):
+    if model.classes != (survey.classes or []):
         raise ValueError(f"{file} is a model of other labels")
-    new = _model_of(survey)
-    p = len(columns)
-    slopes = x[:p] / scales  # in the units of the rows
-    moved = float(slopes @ (new["means"] - means))
+    new = _model_of(survey, model.x)
+    p = len(model.columns)
+    slopes = model.x[:p] / model.scales  # in the units of the rows
+    moved = float(slopes @ (new.means - model.means))
     if survey.intercept:
-        return np.append(slopes * new["scales"], x[p] + moved)
+        return np.append(slopes * new.scales, model.x[p] + moved)
     if moved:
         raise ValueError(f"{file} was standardised otherwise, and without an intercept it cannot be carried over")
-    return np.asarray(slopes * new["scales"])
+    return np.asarray(slopes * new.scales)

@@ -15,7 +15,7 @@ from fedmls.federation.job import Job
 from fedmls.federation.messages import Message
 from fedmls.federation.post import Post
 from fedmls.federation.survey import Survey, agree, column_means, column_scales
-from fedmls.simulation.recorder import Counters
+from fedmls.simulation.cost import Counters
 from fedmls.types import Array
 
 UNTOLD = ("nodes", "weights", "start")  # of the job: what concerns other nodes, and the server's files

@@ -9,7 +9,7 @@ import numpy as np
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError, encode, printable
 from fedmls.federation.replies import NodeRefused
-from fedmls.simulation.recorder import Counters
+from fedmls.simulation.cost import Counters
 
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts to reach a node

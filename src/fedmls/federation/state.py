@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.simulation.recorder import Counters
+from fedmls.simulation.cost import Counters
 from fedmls.types import Array, Run
 
 

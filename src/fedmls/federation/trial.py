@@ -24,7 +24,7 @@ from fedmls.checks import is_sparse, one_of, setting, unknown, whole
 from fedmls.compression import address_inside
 from fedmls.federation import replies
 from fedmls.federation.data import NodeConfig, Refused, label_texts, prepared, read_rows
-from fedmls.federation.folder import CHECKPOINT, EVENTS, SETUP
+from fedmls.federation.folder import CHECKPOINT, EVENTS
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError, encode
 from fedmls.federation.node import Node
@@ -32,6 +32,8 @@ from fedmls.federation.split import PARTITIONS, split
 from fedmls.federation.survey import Survey, agree, natural
 from fedmls.files import whole_file
 from fedmls.problem import Problem
+from fedmls.results.layout import SETUP
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 
 
@@ -204,7 +206,7 @@ def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> 
     if job.privacy is not None:
         job.privacy.epsilon(job.rounds)  # whether there is an accountant
     problem = problem_of(job, nodes)
-    simulation(Simulation, job, problem)
+    simulation(lambda algorithm, rows, **settings: Simulation(algorithm, rows, RunConfig(**settings)), job, problem)
     return Trial(folder, engine, job, nodes, problem, command)
 
 

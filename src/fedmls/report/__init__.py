@@ -1,9 +1,10 @@
 """One page of HTML from results folders: curves to play with, tables, the clients, how to reproduce it.
 
-read.py    the files of a folder, in one plain form
-build.py   curves and tables of one folder or several;  about.py: the clients and the set-up
-words.py   numbers as people write them
-page.py    all of that into the template: page.html.j2, with report.css, report.js and plotly inside
+build.py     curves and tables of one folder or several, as :mod:`fedmls.results.read` reads them
+curves.py    the curves, and what is measured along them;  chart.py: their points and looks;  tables.py: how they ended
+about.py     the clients and the set-up
+numerals.py  numbers as people write them
+page.py      all of that into the template: page.html.j2, with report.css, report.js and plotly inside
 """
 
 from fedmls.report.build import summarise

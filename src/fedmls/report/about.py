@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedmls.checks import real
-from fedmls.report import words
+from fedmls.report import numerals
 
 CLIENTS = 40  # shown one by one; of more the largest
 CLASSES = 6  # shown one by one; of more the smallest together
@@ -18,7 +18,7 @@ Part = Mapping[str, Any]
 
 
 def clients(partition: Any) -> dict[str, Any] | None:
-    """Bars: the rows of each client, with its classes or the range of its labels, in per cent of what is widest."""
+    """Return the bars of the clients: rows, classes or the range of labels, in per cent of what is widest."""
     listed = partition if isinstance(partition, list) else []
     parts = [part for part in listed if isinstance(part, dict) and (real(part.get("rows")) or 0) > 0]
     if not parts:
@@ -29,11 +29,11 @@ def clients(partition: Any) -> dict[str, Any] | None:
     left = len(parts) - len(shown)
     each = f"{rows[0]:,} to {rows[-1]:,} each" if rows[0] < rows[-1] else f"{rows[0]:,} each"
     return {
-        "lead": f"{words.several(len(parts), 'client')} with {words.several(sum(rows), 'row')}, {each}",
+        "lead": f"{numerals.several(len(parts), 'client')} with {numerals.several(sum(rows), 'row')}, {each}",
         "classes": classes,
         "has_labels": span is not None,
         "bars": [_bar(part, rows[-1], classes, span) for part in shown],
-        "left": f"and {words.several(left, 'smaller client')}" if left else "",
+        "left": f"and {numerals.several(left, 'smaller client')}" if left else "",
     }
 
 
@@ -44,7 +44,7 @@ def _counts(part: Part) -> dict[str, int]:
 
 
 def _classes(parts: Sequence[Part]) -> list[str]:
-    """In the order of the files; of many the largest, and "others"."""
+    """Return the classes in the order of the files; of many the largest, and "others"."""
     total: Counter[str] = Counter()
     for part in parts:
         total.update(_counts(part))
@@ -61,7 +61,7 @@ def _label(part: Part) -> tuple[float, float, float] | None:
 
 
 def _span(parts: Sequence[Part]) -> tuple[float, float] | None:
-    """From the smallest label of all to the largest."""
+    """Return the smallest and the largest label of all clients."""
     found = [label for part in parts if (label := _label(part)) is not None]
     return (min(low for low, _, _ in found), max(high for _, _, high in found)) if found else None
 
@@ -80,19 +80,19 @@ def _bar(part: Part, most: int, classes: list[str], span: tuple[float, float] | 
 
 
 def _range(label: tuple[float, float, float], span: tuple[float, float]) -> dict[str, Any]:
-    """Where the bar of a client's labels begins, how wide it is, where its median is: in per cent of the span."""
+    """Return where the bar of a client's labels begins, its width and its median, in per cent of the span."""
     low, middle, high = label
     wide = (span[1] - span[0]) or 1.0
     return {
         "left": round(100 * (low - span[0]) / wide, 2),
         "width": round(100 * (high - low) / wide, 2),
         "middle": round(100 * (middle - span[0]) / wide, 2),
-        "texts": [words.small(value) for value in label],
+        "texts": [numerals.small(value) for value in label],
     }
 
 
 def setup(setups: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What was run, by which versions, and the commands; for several folders column by column, differences marked."""
+    """Return what was run, the versions and the commands; several folders side by side, with differences marked."""
     return {
         "facts": _side_by_side([_facts(one) for one in setups]),
         "versions": _side_by_side([_table(one, "versions") for one in setups]),
@@ -121,7 +121,7 @@ def _optimum(by_seed: dict[str, Any]) -> str | None:
 def _side_by_side(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for key in dict.fromkeys(key for one in facts for key in one):
-        values = [_text(one[key]) if key in one else words.NOTHING for one in facts]
+        values = [_text(one[key]) if key in one else numerals.NOTHING for one in facts]
         rows.append({"name": str(key).replace("_", " "), "values": values, "differs": len({*values}) > 1})
     return rows
 
@@ -136,7 +136,7 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         more = f" … ({len(value):,} in all)" if len(value) > LISTED else ""
         return ", ".join(map(_text, value[:LISTED])) + more
-    return words.NOTHING if value is None else str(value)
+    return numerals.NOTHING if value is None else str(value)
 
 
 def _again(setup: dict[str, Any]) -> dict[str, str]:
@@ -151,7 +151,7 @@ def _again(setup: dict[str, Any]) -> dict[str, str]:
 
 
 def _file(spec: Any) -> str:
-    """The experiment's file: TOML, or JSON where that cannot say it."""
+    """Return the experiment's file: TOML, or JSON where that cannot say it."""
     if not isinstance(spec, dict) or not spec:
         return ""
     text = _toml(spec)
@@ -163,7 +163,7 @@ def _file(spec: Any) -> str:
 
 
 def _toml(spec: dict[str, Any]) -> str:
-    """Lists of tables come last, table by table."""
+    """Return the experiment as TOML. Lists of tables come last, table by table."""
     from fedmls.federation.job import toml
 
     lists = {key: some for key, some in spec.items() if isinstance(some, list) and some}

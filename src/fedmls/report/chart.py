@@ -38,14 +38,14 @@ def _shown(quantity: Any) -> dict[str, str]:
 
 
 def _scale(key: str, drawn: list[dict[str, Any]]) -> dict[str, bool]:
-    """Whether a logarithmic axis can be had, and whether it comes first."""
+    """Say whether a logarithmic axis can be had, and whether it comes first."""
     lowest = (value for curve in drawn if key in curve["y"] for value in curve["y"][key]["low"] if value is not None)
     possible = key in GAPS or min(lowest) > 0
     return {"can_log": possible, "log": possible and key in MEASURES}
 
 
 def _look(curve: Curve, group: int, folders: int) -> dict[str, Any]:
-    """Colour and marker tell the method, dashes the parameter and the folder: the best of the first folder is solid."""
+    """Return how a curve looks: colour and marker by method, dashes by parameter and folder. The best is solid."""
     return {
         "folder": curve.folder,
         "place": group,
@@ -62,7 +62,7 @@ def _look(curve: Curve, group: int, folders: int) -> dict[str, Any]:
 
 
 def _points(curve: Curve, measures: Quantities, costs: Quantities) -> dict[str, Any]:
-    """At some of the rounds: costs (medians of the runs that are still going on) and quantiles of the measures."""
+    """Return costs (medians of the runs that still go on) and quantiles of the measures, at some of the rounds."""
     if curve.runs.empty:
         return {"x": {}, "y": {}}
     keys = [key for key in (*measures, *costs) if key in curve.runs and key != "round"]
@@ -81,11 +81,11 @@ def _points(curve: Curve, measures: Quantities, costs: Quantities) -> dict[str, 
 
 
 def _log_spaced(count: int) -> Any:
-    """Places out of 0..count-1, the last among them."""
+    """Return places out of 0..count-1, the last among them, evenly on a logarithmic axis."""
     return np.unique(np.geomspace(1, count, POINTS).round().astype(int)) - 1
 
 
 def _plain(values: Any) -> list[float | int | None]:
-    """Six digits; None for what is not finite."""
+    """Return the values with six digits, None for what is not finite."""
     short = (float(f"{value:.6g}") for value in np.asarray(values, float))
     return [None if not math.isfinite(v) else int(v) if v.is_integer() and abs(v) < 1e15 else v for v in short]

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedmls.report import words
-from fedmls.report.read import LABELS, Folder, Names, Seeds
+from fedmls.report import numerals
+from fedmls.results.layout import LABELS, Labels
+from fedmls.results.read import Seeds, UniformResults
 from fedmls.simulation.recorder import RESERVED
 
 
@@ -19,42 +20,44 @@ class Quantity(NamedTuple):
     title: str
     axis: str
     about: str
-    words: Callable[[float], str]
+    written: Callable[[float], str]
 
 
 Quantities = dict[str, Quantity]
 COSTS: Quantities = {
-    "round": Quantity("Rounds", "rounds", "", words.count),
+    "round": Quantity("Rounds", "rounds", "", numerals.count),
     "exchanges": Quantity(
-        "Exchanges", "exchanges", "Messages to and from every client so far; paired rounds share one.", words.count
+        "Exchanges", "exchanges", "Messages to and from every client so far; paired rounds share one.", numerals.count
     ),
-    "bytes": Quantity("Bytes", "bytes", "Bytes sent so far, up and down, all clients together.", words.size),
-    "local_steps": Quantity("Local steps", "local steps", "Local steps of the busiest client so far.", words.count),
+    "bytes": Quantity("Bytes", "bytes", "Bytes sent so far, up and down, all clients together.", numerals.size),
+    "local_steps": Quantity("Local steps", "local steps", "Local steps of the busiest client so far.", numerals.count),
     "seconds": Quantity(
-        "Seconds", "seconds", "Wall-clock time so far, whatever else the machine was doing.", words.seconds
+        "Seconds", "seconds", "Wall-clock time so far, whatever else the machine was doing.", numerals.seconds
     ),
 }
 MEASURES: Quantities = {
     "relative_gap": Quantity(
-        "Relative gap", "relative gap (f − f*)/|f*|", "How far the objective is above the optimum f*.", words.small
+        "Relative gap", "relative gap (f − f*)/|f*|", "How far the objective is above the optimum f*.", numerals.small
     ),
     "certified_gap": Quantity(
-        "Certified gap", "certified gap", "f minus a lower bound on f* that the run itself has proved.", words.small
+        "Certified gap", "certified gap", "f minus a lower bound on f* that the run itself has proved.", numerals.small
     ),
-    "objective": Quantity("Objective", "objective f", "The objective f at the model.", words.small),
+    "objective": Quantity("Objective", "objective f", "The objective f at the model.", numerals.small),
 }
 GAPS = ("relative_gap", "certified_gap")
 NO_METRICS = {*RESERVED, *LABELS, "reading", "algorithm", "parameters", "seed", "diverged", "bytes"}
 
 
 class Curve(NamedTuple):
-    """runs: the history of those that did not diverge.  ends: the last row of each.
+    """One curve of a report: the runs of a method in one variant with one parameter.
+
+    runs: the history of those that did not diverge.  ends: the last row of each.
 
     rank: the curve's place among the parameters of its method, from 0 for the smallest median at the end.
     """
 
     folder: int
-    names: Names
+    names: Labels
     seeds: Seeds
     runs: pd.DataFrame
     ends: pd.DataFrame
@@ -62,7 +65,7 @@ class Curve(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The method, in its variant: what a parameter is chosen for."""
+        """The method in its variant, for which a parameter is chosen."""
         return ", ".join(name for name in self.names[:2] if name)
 
     @property
@@ -75,15 +78,15 @@ class Curve(NamedTuple):
 
     @property
     def lost(self) -> str:
-        """What is to be said of runs that diverged."""
+        """A note on runs that diverged; empty without any."""
         if not self.seeds.diverged:
             return ""
         some = "all" if self.seeds.diverged == self.seeds.all else f"{self.seeds.diverged} of"
         return f"{some} {self.seeds.all} diverged"
 
 
-def curves_of(folder: Folder, place: int) -> list[Curve]:
-    """In the order of the experiment."""
+def curves_of(folder: UniformResults, place: int) -> list[Curve]:
+    """Return the curves of a folder, in the order of the experiment."""
     parts = dict(iter(folder.history.groupby(list(LABELS), sort=False)))
     found = []
     for names, seeds in folder.seeds.items():
@@ -96,7 +99,7 @@ def curves_of(folder: Folder, place: int) -> list[Curve]:
 
 def _ranked(curves: list[Curve]) -> list[Curve]:
     judge = next(iter(measures_of(curves)), "")
-    ranks: dict[Names, int] = {}
+    ranks: dict[Labels, int] = {}
     for group in groups_of(curves):
         mine = [curve for curve in curves if curve.group == group]
         mine.sort(key=lambda curve: median_end(curve, judge))
@@ -109,10 +112,10 @@ def groups_of(curves: Iterable[Curve]) -> list[str]:
 
 
 def measures_of(curves: Sequence[Curve]) -> Quantities:
-    """What was measured; the first is what curves are judged by."""
+    """Return what was measured; the first is what curves are judged by."""
     columns = {str(key): None for curve in curves for key in curve.runs.select_dtypes("number").columns}
     titles = {key: key.replace("_", " ") for key in columns if key not in NO_METRICS}
-    metrics = {key: Quantity(title.capitalize(), title, "", words.small) for key, title in titles.items()}
+    metrics = {key: Quantity(title.capitalize(), title, "", numerals.small) for key, title in titles.items()}
     return {
         key: quantity
         for key, quantity in (MEASURES | metrics).items()
@@ -128,17 +131,17 @@ def costs_of(curves: Sequence[Curve]) -> Quantities:
 
 
 def column(frame: pd.DataFrame, key: str) -> Any:
-    """As floats; not a number where there is no such column."""
+    """Return the column as floats, NaN where there is no such column."""
     return frame[key].to_numpy(float) if key in frame else np.full(len(frame), np.nan)
 
 
 def median_end(curve: Curve, key: str) -> float:
-    """The median over seeds at the end; infinite if half of the runs diverged or were not measured."""
+    """Return the median over seeds at the end; infinite if half of the runs diverged or were not measured."""
     return median(curve, column(curve.ends, key))
 
 
 def median(curve: Curve, values: Any) -> float:
-    """Over all seeds of the curve: those without a finite value count as infinite."""
+    """Return the median over all seeds of the curve; those without a finite value count as infinite."""
     finite = values[np.isfinite(values)]
     missing = max(0, curve.seeds.all - len(finite))
     return float(np.median([*finite, *([np.inf] * missing)])) if curve.seeds.all else math.inf

@@ -60,6 +60,6 @@ def _digest(script: str) -> str:
 
 
 def _safe_json(values: Any) -> str:
-    """JSON without a character that could end the script element it stands in."""
+    """Return JSON without a character that could end the script element it stands in."""
     text = json.dumps(values, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

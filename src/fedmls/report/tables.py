@@ -1,4 +1,4 @@
-"""The tables of a report, as words: how curves ended, and what it took to come to each target."""
+"""The tables of a report, as text: how curves ended, and what it took to come to each target."""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.report import words
+from fedmls.report import numerals
 from fedmls.report.curves import GAPS, Curve, Quantities, Quantity, column, groups_of, median, median_end
 
 TARGETS = (-1, -2, -3, -4)  # powers of ten
 
 
 def ends(curves: Sequence[Curve], measures: Quantities, costs: Quantities) -> dict[str, Any]:
-    """Every curve at its end, methods together, the best parameter first. Marked: the smallest of each folder."""
+    """Return every curve at its end, by method, the best parameter first; the smallest of each folder is marked."""
     shown = {key: one for key, one in measures.items() if key != "objective" or "relative_gap" not in measures}
     groups, least = groups_of(curves), _least(curves, next(iter(shown), ""))
     rows = []
@@ -28,20 +28,20 @@ def ends(curves: Sequence[Curve], measures: Quantities, costs: Quantities) -> di
 
 
 def _least(curves: Sequence[Curve], key: str) -> dict[int, Any]:
-    """For each folder the names of the curve with the smallest median at the end."""
+    """Return for each folder the names of the curve with the smallest median at the end."""
     finite = [curve for curve in curves if math.isfinite(median_end(curve, key))]
     falling = sorted(finite, key=lambda curve: median_end(curve, key), reverse=True)
     return {curve.folder: curve.names for curve in falling}
 
 
 def _spread(values: Any, quantity: Quantity) -> dict[str, Any]:
-    """The median, and from where to where."""
+    """Return the median as text, with the least and the largest as a note."""
     finite = values[np.isfinite(values)]
     if not len(finite):
-        return {"text": words.NOTHING, "note": "", "best": False}
-    low, high = quantity.words(finite.min()), quantity.words(finite.max())
+        return {"text": numerals.NOTHING, "note": "", "best": False}
+    low, high = quantity.written(finite.min()), quantity.written(finite.max())
     note = f"{low} to {high}" if low != high else ""
-    return {"text": quantity.words(float(np.median(finite))), "note": note, "best": False}
+    return {"text": quantity.written(float(np.median(finite))), "note": note, "best": False}
 
 
 class Taken(NamedTuple):
@@ -53,7 +53,7 @@ class Taken(NamedTuple):
 
 
 def targets(curves: Sequence[Curve], measures: Quantities, costs: Quantities) -> dict[str, Any]:
-    """One table for each gap and cost: a row for each method, a column for each target and folder.
+    """Return a table for each gap and cost: a row for each method, a column for each target and folder.
 
     For each target a method is shown with the parameter that took the fewest exchanges (rounds, where those are not
     counted), the median over seeds; the other costs are what that very parameter took, as in ``fedmls compare``.
@@ -67,7 +67,7 @@ def targets(curves: Sequence[Curve], measures: Quantities, costs: Quantities) ->
             title = f"{cost.title} until the {measure.title.lower()} is at most"
             made.append({"gap": gap, "cost": key, "title": title, "rows": _rows(chosen, key, cost)})
     return {
-        "heads": [words.power(exponent) for exponent in TARGETS],
+        "heads": [numerals.power(exponent) for exponent in TARGETS],
         "gaps": [{"key": key, "title": quantity.title} for key, quantity in gaps.items()],
         "costs": [{"key": key, "title": quantity.title} for key, quantity in counted.items()],
         "tables": made,
@@ -75,7 +75,7 @@ def targets(curves: Sequence[Curve], measures: Quantities, costs: Quantities) ->
 
 
 def _chosen(curves: Sequence[Curve], gap: str, costs: list[str]) -> dict[str, list[Taken | str]]:
-    """For each method, what was taken to each target in each folder, target by target; or why there is nothing."""
+    """Return what each method took to each target in each folder, target by target; or why there is nothing."""
     judge = "exchanges" if "exchanges" in costs else costs[0]
     chosen: dict[str, list[Taken | str]] = {}
     for group in groups_of(curves):
@@ -113,6 +113,6 @@ def _cell(one: Taken | str, cost: str, quantity: Quantity, least: float) -> dict
         return {"text": one, "note": "", "best": False, "reached": False}
     value = one.costs[cost]
     if math.isfinite(value):
-        return {"text": quantity.words(value), "note": one.curve.parameter, "best": value == least, "reached": True}
+        return {"text": quantity.written(value), "note": one.curve.parameter, "best": value == least, "reached": True}
     some = f"{one.reached} of {one.curve.seeds.all} seeds did" if one.reached else ""
     return {"text": "not reached", "note": some, "best": False, "reached": False}

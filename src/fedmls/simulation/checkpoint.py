@@ -25,7 +25,7 @@ def save(file: Path, identity: dict[str, Any], snapshot: Any, rows: list[dict[st
 
 
 def load(file: Path, identity: dict[str, Any], like: Any) -> tuple[Any, list[dict[str, float]]]:
-    """The snapshot and its rows; ``like`` is the snapshot of a new run, whose types the saved one takes."""
+    """Return the snapshot and its rows; ``like`` is the snapshot of a new run, whose types the saved one takes."""
     try:
         with np.load(file, allow_pickle=False) as saved:
             fields = dict(saved)

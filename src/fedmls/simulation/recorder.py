@@ -2,37 +2,17 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedmls.bounds import certificate as certificates
 from fedmls.checks import positive
 from fedmls.problem import OracleProblem, Problem
+from fedmls.simulation.config import Metrics
+from fedmls.simulation.cost import NOTHING, Counters
 from fedmls.types import Algorithm, Array
 
-AnyProblem = Problem | OracleProblem
-Metrics = Mapping[str, Callable[[Array], float]]
-
-
-class Counters(NamedTuple):
-    """What has been spent so far; the columns are explained in :class:`fedmls.types.Run`."""
-
-    round: int = 0
-    exchanges: int = 0
-    local_steps: int = 0
-    subgradients: int = 0
-    vectors_up: int = 0
-    vectors_down: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-
-    def plus(self, other: "Counters") -> "Counters":
-        return Counters(*(a + b for a, b in zip(self, other, strict=True)))
-
-
-NOTHING = Counters()
 RESERVED = (*Counters._fields, "passes", "objective", "gap", "relative_gap", "lower_bound", "certified_gap", "seconds")
 
 
@@ -66,7 +46,7 @@ class Recorder:
         return [*Counters._fields, *self.more, "objective", "gap", "relative_gap", *proved, "seconds", *self.metrics]
 
     def answer(self, server: Any) -> tuple[Array, float]:
-        """The model and its objective: of several candidates the best."""
+        """Return the model and its objective; of several candidates the best."""
         models = self.algorithm.model(server)
         if not isinstance(models, tuple):
             return models, self.problem.value(models)
@@ -75,7 +55,7 @@ class Recorder:
         return models[chosen], objectives[chosen]
 
     def _asked(self, candidates: int) -> Counters:
-        """What it costs to ask for a model, and for its certificate, beyond the round itself.
+        """Return what it costs to ask for a model, and for its certificate, beyond the round itself.
 
         Fields sent on demand; for several candidates, or for a certificate, an exchange in which clients report their
         objective at each; for a certificate a_i and p_i. An algorithm that proves knows all that.
@@ -101,7 +81,7 @@ class Recorder:
             self.refuted = self.lower_bound == -math.inf
 
     def _consistent(self, bound: float, objective: float, k: int) -> float:
-        """The bound, unless the run itself refutes it: then the minimum is outside the ball, and nothing is proved."""
+        """Return the bound, unless the run refutes it: then the minimum is outside the ball, and nothing is proved."""
         if self.refuted or bound > objective + 1e-9 * max(1.0, abs(objective)):
             if not self.refuted:
                 warnings.warn(
@@ -114,7 +94,7 @@ class Recorder:
         return bound
 
     def row(self, spent: Counters, x: Array, objective: float, slopes: Array, server: Any) -> dict[str, float]:
-        """The row of a model; its counts include asking for it."""
+        """Return the row of a model; its counts include asking for it."""
         counters = spent if self.asked == NOTHING else spent.plus(self.asked)
         if self.radius is None or not isinstance(self.problem, Problem):
             return self.row_of(counters, x, objective)
@@ -123,7 +103,7 @@ class Recorder:
         return self.row_of(counters, x, objective, certificates.lower_bound(self.problem, slopes, self.radius, self.x0))
 
     def known(self, server: Any) -> tuple[float, bool]:
-        """Of an algorithm that proves: its bound (-inf without a certificate), and whether it knows its objective."""
+        """Return the bound of an algorithm that proves (-inf without certificate), and if it knows its objective."""
         known = not math.isnan(self.algorithm.objective(server))
         if self.radius is None:
             return -math.inf, known
@@ -132,7 +112,7 @@ class Recorder:
     def row_of(
         self, counters: Counters, x: Array, objective: float, bound: float = -math.inf, known: bool = True
     ) -> dict[str, float]:
-        """The row of a model with these counts and, for a certificate, the bound that goes with it.
+        """Return the row of a model with these counts and, for a certificate, the bound that goes with it.
 
         known: whether the server knows the objective; if it does not, it cannot tell how close it is (NaN).
         """
@@ -153,7 +133,7 @@ class Recorder:
 
 
 def certificate_radius(algorithm: Algorithm, problem: Any, certificate: float | bool | None) -> float | None:
-    """The radius of the ball that is known to hold x*, infinite where none is needed; None without a certificate."""
+    """Return the radius of the ball that holds x*: infinite where none is needed, None without a certificate."""
     if certificate is None or certificate is False:
         return None
     if not (algorithm.traits.certifies or algorithm.traits.proves):

@@ -3,18 +3,17 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.checks import check_batch, positive, real, unknown, whole
+from fedmls.checks import whole
 from fedmls.hyperparameters import describe, to_dict
-from fedmls.problem import OracleProblem, Problem
+from fedmls.problem import Problem
 from fedmls.progress import Bar
 from fedmls.rounds import (
     ServerRandom,
@@ -22,15 +21,26 @@ from fedmls.rounds import (
     check_participants,
     drawn,
     require_algorithm,
-    start_point,
     weighted_mean,
 )
 from fedmls.simulation import checkpoint as checkpoints
-from fedmls.simulation.recorder import AnyProblem, Counters, Metrics, Recorder
+from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, name_of
+from fedmls.simulation.cost import Counters
+from fedmls.simulation.observers import (
+    Callback,
+    CallbackRows,
+    Observer,
+    Progress,
+    Row,
+    View,
+    check_callbacks,
+    shown_gap,
+    stopping_rules,
+)
+from fedmls.simulation.recorder import Recorder
 from fedmls.types import Algorithm, Array, Optimum, Run
 
 SAVE_EVERY_SECONDS = 30
-Callback = Callable[[dict[str, float]], Any]  # and begin(about), end(run, error), where it has them
 
 
 class Interrupted(KeyboardInterrupt):
@@ -75,6 +85,17 @@ class Snapshot(NamedTuple):
     rows_read: int = 0  # by all clients together
 
 
+class Measured(NamedTuple):
+    """A model, and what it took: what a row of the history is made of."""
+
+    spent: Counters
+    x: Array
+    objective: float
+    slopes: Array
+    server: Any
+    rows_read: int
+
+
 def simulate(
     algorithm: Algorithm,
     problem: AnyProblem,
@@ -111,19 +132,15 @@ def simulate(
     """
     require_algorithm(algorithm)
     callbacks = check_callbacks(callback)
+    config = RunConfig(rounds, batch, seed, x0, optimum, metrics, every, target, certificate, until)
     with Bar(algorithm.name, whole("rounds", rounds), "rounds", progress) as bar, ExitStack() as ends:
-        simulation = Simulation(
-            algorithm, problem, rounds, batch, seed, x0, optimum, metrics, every, target, certificate, until
-        )
+        simulation = Simulation(algorithm, problem, config)
         if checkpoint is not None:
             simulation.resume(Path(checkpoint))
         try:
-            with ctrl_c() as simulation.stop:
-                simulation.begin(callbacks, ends)
-                simulation.tell()
-                for k, gap in simulation.play():
-                    bar.update(k, gap)
-                    simulation.tell()
+            with ctrl_c() as stop:
+                _begin(callbacks, simulation, ends)
+                simulation.run([Progress(bar.update, shown_gap(config)), CallbackRows(callbacks)], stop)
         except KeyboardInterrupt:
             simulation.save()
             kept = f"; run again to go on from {checkpoint}" if checkpoint is not None else ""
@@ -133,70 +150,100 @@ def simulate(
         return simulation.result()
 
 
-class Simulation:
-    """One run, exchange by exchange. ``at`` is the last whole exchange; only :meth:`play` moves it."""
+def _begin(callbacks: list[Callback], simulation: "Simulation", ends: ExitStack) -> None:
+    """Tell the callbacks what runs; ``ends`` will tell them how it ended."""
+    for callback in callbacks:
+        if hasattr(callback, "begin"):
+            callback.begin(simulation.about())
+        if hasattr(callback, "end"):
+            ends.push(partial(_end, callback, simulation))
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        problem: AnyProblem,
-        rounds: int,
-        batch: float = 1.0,
-        seed: int = 0,
-        x0: Any = None,
-        optimum: float | Optimum | str | None = "auto",
-        metrics: Metrics | None = None,
-        every: int = 1,
-        target: float | None = None,
-        certificate: float | bool | None = None,
-        until: float | None = None,
-    ) -> None:
+
+def _end(callback: Any, simulation: "Simulation", _: Any, error: BaseException | None, __: Any) -> None:
+    callback.end(simulation.result(), error)
+
+
+class Simulation:
+    """One run, exchange by exchange. ``at`` is the last whole exchange; only :meth:`play` moves it.
+
+    :meth:`run` plays it to its end and shows it to observers.
+    """
+
+    def __init__(self, algorithm: Algorithm, problem: AnyProblem, config: RunConfig) -> None:
         require_algorithm(algorithm)
         check_problem(problem)
-        self.algorithm, self.problem = algorithm, problem
-        self.rounds, self.every = whole("rounds", rounds), whole("every", every)
-        self.seed, self.batch = whole("seed", seed, least=0, most=2**63 - 1), check_batch(batch)
-        self.local = problem.local(self.seed, self.batch)
-        self.random = ServerRandom(self.seed)
-        self.x = x0 = start_point(problem, x0)
+        self.algorithm, self.problem, self.config = algorithm, problem, config.resolved(problem)
+        config = self.config
+        self.rounds = config.rounds
+        self.local = problem.local(config.seed, config.batch)
+        self.random = ServerRandom(config.seed)
+        self.x: Array = config.x0
         check_participants(algorithm, problem)
-        server, client = algorithm.init(x0, problem.n)
+        server, client = algorithm.init(self.x, problem.n)
         clients = type(client)(*(np.tile(field, (problem.n, 1)) for field in client))
-        best = known_optimum(problem, optimum)
-        self.recorder = Recorder(algorithm, problem, server, x0, best, check_metrics(metrics), certificate, ("passes",))
-        self.until, self.target = _until(until, self.recorder), _target(target, best)
+        metrics, proof = config.metrics or {}, config.certificate
+        self.recorder = Recorder(algorithm, problem, server, self.x, config.best, metrics, proof, ("passes",))
+        self.rules = stopping_rules(config, self.recorder.radius is not None)
         if self.recorder.radius is not None and not algorithm.traits.proves:
-            self.local.certify()
+            self.keep_slopes()
         self.at = Snapshot(Counters(), self.local.steps.copy(), self.local.slopes, server, clients)
-        self.rows: list[dict[str, float]] = []
-        self.unrecorded: Any = None  # what a row of the last round would be made of
-        self.diverged = self.proved = self.reached = False
-        self.stop: threading.Event | None = None
+        self.rows: list[Row] = []
+        self.unrecorded: Measured | None = None  # the last round, if it has no row
+        self.diverged = False
         self.file: Path | None = None
-        self.callbacks: list[Callback] = []
-        self.told = 0  # rows that the callbacks have seen
-        self.identity = {
-            "algorithm": repr(algorithm),
-            "problem": getattr(problem, "fingerprint", f"{problem.n} functions of {problem.dimension} numbers"),
-            "start": [float(value) for value in x0],
-            "batch": self.batch,
-            "seed": self.seed,
-            "every": self.every,
-            "optimum": best,
-            "metrics": sorted(self.recorder.metrics),
-            "certificate": None if certificate is None else float(certificate),
-        }
+        self.identity = config.identity(algorithm, problem)
 
-    def play(self) -> Iterator[tuple[int, float | None]]:
-        """Go on to the last round, exchange by exchange; yields the round and the gap to show (or None)."""
+    def keep_slopes(self) -> None:
+        """Let clients keep the slopes of their rows, by which observers prove something. Call it before round 1."""
+        self.local.certify()
+
+    def run(self, observers: Sequence[Observer] = (), stop: threading.Event | None = None) -> View:
+        """Play until the last round, or until an observer or a rule of the settings stops it; return the end.
+
+        stop: see :meth:`play`. If an observer raises an error, the run is saved, between two exchanges.
+        """
+        watching = [*self.rules, *observers]
+        view = self.view([*self.rows], [])
+        if self.rows and self._stops(watching, view):  # those of a checkpoint
+            return view
+        for view in self.play(stop):
+            if self._stops(watching, view):
+                break
+        return view
+
+    def _stops(self, observers: list[Observer], view: View) -> bool:
+        """Show the view to all observers; return whether one of them stops the run."""
+        try:
+            wishes = [observer.on_rows(view) for observer in observers]
+            return any(wishes)
+        except Exception:
+            self.save()
+            raise
+
+    def view(self, rows: list[Row], models: list[Array]) -> View:
+        """Return the run as it is now, for observers; these rows, with their models, are new."""
+        return View(
+            rows,
+            models,
+            self.rows[-1] if self.rows else None,
+            self.at.counters,
+            self.recorder.asked,
+            self.at.server,
+            self.local.slopes,
+            self.local.cut_slopes,
+            self.diverged,
+        )
+
+    def play(self, stop: threading.Event | None = None) -> Iterator[View]:
+        """Go on to the last round, exchange by exchange. When ``stop`` is set, KeyboardInterrupt is raised."""
         seconds = self.rows[-1]["seconds"] if self.rows else 0.0
         began = saved = time.monotonic()
-        shown = "relative_gap" if self.until is None else "certified_gap"
-        while self.at.counters.round < self.rounds and not (self.diverged or self.proved or self.reached):
-            if self.stop is not None and self.stop.is_set():
+        while self.at.counters.round < self.rounds and not self.diverged:
+            if stop is not None and stop.is_set():
                 raise KeyboardInterrupt
             with np.errstate(over="ignore", invalid="ignore"):
-                after, models, rows = self._exchange()
+                after, models, measured = self._exchange()
+                rows = [self._row(one) for one in measured]
             for row in rows:
                 row["seconds"] = seconds + time.monotonic() - began
             self.diverged = len(models) < after.counters.round - self.at.counters.round
@@ -205,17 +252,15 @@ class Simulation:
                 self.x = models[-1]
             if not self.diverged:
                 self.at = after
-            self.proved = self.until is not None and any(row["certified_gap"] <= self.until for row in rows[-1:])
-            self.reached = self._reached(rows)
             if self.file is not None and time.monotonic() - saved > SAVE_EVERY_SECONDS:
                 self.save()
                 saved = time.monotonic()
             paused = time.monotonic()
-            yield self.at.counters.round, self.rows[-1][shown] if self.rows else None
-            began += time.monotonic() - paused  # what callbacks take is not the run's
+            yield self.view(rows, [one.x for one in measured])
+            began += time.monotonic() - paused  # what observers take is not the run's
 
-    def _exchange(self) -> tuple[Snapshot, list[Array], list[dict[str, float]]]:
-        """One exchange of one round or, paired, two: where it ends, its finite models and their rows."""
+    def _exchange(self) -> tuple[Snapshot, list[Array], list[Measured]]:
+        """Do one exchange of one round or, paired, two; return where it ends, its finite models and those to record."""
         algorithm = self.algorithm
         counters, server, clients = self.at.counters, self.at.server, self.at.clients
         first = counters.round + 1
@@ -227,41 +272,40 @@ class Simulation:
         for k, down in zip(ks, downs, strict=True):
             clients, seen, counters = self._clients_round(k, clients, down, counters)
             done.append((k, seen, counters, self.local.cut_slopes, self.local.rows_read))
-        models, rows, asked = [], [], Counters()
+        models, measured, asked = [], [], Counters()
         for k, seen, spent, slopes, rows_read in done:
             server = algorithm.server_round(k, server, seen)
             x, objective = self.recorder.answer(server)
             if not (np.isfinite(objective) and np.isfinite(x).all()):
-                if self.unrecorded:  # the last finite round ends the history, whatever ``every`` is
-                    rows.append(self._row(*self.unrecorded))
+                if self.unrecorded is not None:  # the last finite round ends the history, whatever ``every`` is
+                    measured.append(self.unrecorded)
                 break
             models.append(x)
-            about = spent if self.until is None else spent.plus(asked), x, objective, slopes, server, rows_read
-            self.unrecorded = about
-            if k % self.every == 0 or k == self.rounds:
+            one = Measured(spent.plus(asked), x, objective, slopes, server, rows_read)
+            self.unrecorded = one
+            if k % self.config.every == 0 or k == self.rounds:
                 self.unrecorded = None
-                rows.append(self._row(*about))
-                if self.until is not None:  # the answer is really asked for, again and again, with the next exchange
+                measured.append(one)
+                if self.config.until is not None:  # it is really asked for, each time, with the next exchange
                     asked = asked.plus(self.recorder.asked)._replace(exchanges=0)
-        if self.until is not None:
-            counters = counters.plus(asked)
+        counters = counters.plus(asked)
         local = self.local
         after = Snapshot(counters, local.steps.copy(), local.slopes, server, clients, local.rows_read)
-        return after, models, rows
+        return after, models, measured
 
-    def _row(self, spent: Counters, x: Array, objective: float, slopes: Array, server: Any, rows_read: int) -> Any:
-        """A row of the history; passes are rows read by all clients together over all rows."""
-        row = self.recorder.row(spent, x, objective, slopes, server)
-        return row | {"passes": rows_read / self.local.rows_in_all}
+    def _row(self, one: Measured) -> Row:
+        """Return a row of the history; passes are rows read by all clients together over all rows."""
+        row = self.recorder.row(one.spent, one.x, one.objective, one.slopes, one.server)
+        return row | {"passes": one.rows_read / self.local.rows_in_all}
 
     def _clients_round(self, k: int, clients: Any, down: Any, spent: Counters) -> tuple[Any, Any, Counters]:
-        """Round k of the clients that take part: their states, what the server sees, what has been spent."""
+        """Do round k of the clients that take part; return their states, what the server sees, what has been spent."""
         weights, taking_part = self.problem.weights, self._taking_part(k)
         if taking_part is None:
             self.local.begin(k)
             clients, up = self.algorithm.client_round(k, clients, down, self.local)
         else:  # idle clients do no work; the last exchange stays as it was, for a checkpoint
-            local = self.problem.local(self.seed, self.batch, taking_part)
+            local = self.problem.local(self.config.seed, self.config.batch, taking_part)
             local.begin(k)
             some = type(clients)(*(field[taking_part] for field in clients))
             some, up = self.algorithm.client_round(k, some, down, local)
@@ -276,11 +320,11 @@ class Simulation:
         return clients, seen, self._count(k, len(weights), spent, down, up)
 
     def _taking_part(self, k: int) -> Any:
-        """The clients of round k, in order; None for all."""
+        """Return the clients of round k, in order; None for all."""
         return drawn(self.algorithm, self.problem.n, self.random, k)
 
     def _count(self, k: int, clients: int, before: Counters, down: Any, up: Any) -> Counters:
-        """What has been spent after the clients' part of round k."""
+        """Return what has been spent after the clients' part of round k."""
         traits = self.algorithm.traits
         sent, received = arrays(up, traits.on_demand + traits.numbers), arrays(down, traits.numbers)
         senders = self.algorithm.participants or clients  # the others only hear what came of the last round
@@ -297,37 +341,14 @@ class Simulation:
         )
 
     def _vectors(self, fields: list[Array]) -> int:
-        """How many vectors like the model the fields hold; the others are single numbers."""
+        """Return how many vectors like the model the fields hold; the others are single numbers."""
         return sum(field.shape[-1] // self.problem.dimension for field in fields)
 
-    def _reached(self, rows: list[dict[str, float]]) -> bool:
-        return self.target is not None and any(row["relative_gap"] <= self.target for row in rows)
-
-    def begin(self, callbacks: list[Callback], ends: ExitStack) -> None:
-        """Tell the callbacks what runs; ``ends`` will tell them how it ended."""
-        self.callbacks = callbacks
-        for callback in callbacks:
-            if hasattr(callback, "begin"):
-                callback.begin(self.about())
-            if hasattr(callback, "end"):
-                ends.push(partial(self._end, callback))
-
-    def tell(self) -> None:
-        """The callbacks get the rows that they have not seen. What one raises ends the run, between two exchanges."""
-        new, self.told = self.rows[self.told :], len(self.rows)
-        try:
-            for row, callback in product(new, self.callbacks):
-                callback(dict(row))
-        except Exception:
-            self.save()
-            raise
-
-    def _end(self, callback: Any, _: Any, error: BaseException | None, __: Any) -> None:
-        callback.end(self.result(), error)
-
     def about(self) -> dict[str, Any]:
-        what = repr(self.problem) if isinstance(self.problem, Problem) else self.identity["problem"]
-        return about_run(self.algorithm, self.seed, self.batch, self.recorder.best, problem=what, rounds=self.rounds)
+        """Return what runs, in plain values, for callbacks."""
+        what = repr(self.problem) if isinstance(self.problem, Problem) else name_of(self.problem)
+        seed, batch = self.config.seed, self.config.batch
+        return about_run(self.algorithm, seed, batch, self.recorder.best, problem=what, rounds=self.rounds)
 
     def result(self) -> Run:
         import pandas as pd
@@ -335,7 +356,8 @@ class Simulation:
         last = self.at.counters.round
         rows = [row for row in self.rows if row["round"] <= last or self.diverged]
         history = pd.DataFrame(rows, columns=pd.Index(self.recorder.columns))
-        return Run(self.algorithm, self.seed, self.batch, self.x, history, self.recorder.best, self.diverged)
+        seed, batch = self.config.seed, self.config.batch
+        return Run(self.algorithm, seed, batch, self.x, history, self.recorder.best, self.diverged)
 
     def save(self) -> None:
         if self.file is not None:
@@ -355,7 +377,6 @@ class Simulation:
             self.local.subgradients, self.local.rows_read = self.at.counters.subgradients, self.at.rows_read
             self.x, _ = self.recorder.answer(self.at.server)
             self.recorder.resume(self.rows)
-            self.reached = self._reached(self.rows)
 
 
 def _bytes(vectors: list[Array], clients: int, packed: Callable[[int, int], float] | None) -> int:
@@ -371,7 +392,7 @@ def _numbers(fields: list[Array], vectors: list[Array]) -> int:
 
 
 def about_run(algorithm: Algorithm, seed: int, batch: float, optimum: float | None, **more: Any) -> dict[str, Any]:
-    """A run in plain values, for callbacks. ``name``: the algorithm, the parameters that were chosen and the seed."""
+    """Return a run in plain values, for callbacks. ``name``: the algorithm, its chosen parameters, the seed."""
     plain = to_dict(algorithm)
     return {
         "name": f"{algorithm.name} {describe(algorithm)}, seed={seed}",
@@ -382,50 +403,3 @@ def about_run(algorithm: Algorithm, seed: int, batch: float, optimum: float | No
         "optimum": optimum,
         **more,
     }
-
-
-def check_problem(problem: Any) -> None:
-    if not isinstance(problem, Problem | OracleProblem):
-        raise ValueError(f"{type(problem).__name__} is no problem; give a fedmls.Problem or a fedmls.OracleProblem")
-
-
-def check_metrics(metrics: Any) -> dict[str, Any]:
-    if not isinstance(metrics or {}, Mapping) or not all(callable(metric) for metric in (metrics or {}).values()):
-        raise ValueError(f"metrics is {metrics!r}; give functions by name: {{'norm': lambda x: ...}}")
-    return dict(metrics or {})
-
-
-def check_callbacks(callback: Any) -> list[Callback]:
-    callbacks = [] if callback is None else list(callback) if isinstance(callback, list | tuple) else [callback]
-    for one in callbacks:
-        if isinstance(one, type) or not callable(one):
-            raise ValueError(f"callback is {one!r}; give a function of a row of the history, such as print")
-    return callbacks
-
-
-def _until(until: float | None, recorder: Recorder) -> float | None:
-    if until is None:
-        return None
-    if recorder.radius is None:
-        raise ValueError(f"until is {until!r}, but there is no certificate to prove it by; add certificate=")
-    return positive("until", until)
-
-
-def _target(target: float | None, best: float | None) -> float | None:
-    if target is None:
-        return None
-    if best is None:
-        raise ValueError(f"target is {target!r}, but there is no optimum to measure the gap by; give optimum=")
-    return positive("target", target)
-
-
-def known_optimum(problem: AnyProblem, optimum: float | Optimum | str | None) -> float | None:
-    if isinstance(optimum, str):
-        if optimum != "auto":
-            raise ValueError(unknown("optimum", optimum, ("auto",)) + ", or give a number or None")
-        return problem.optimum.value if isinstance(problem, Problem) else None
-    if isinstance(optimum, Optimum):
-        return float(optimum.value)
-    if optimum is not None and real(optimum) is None:
-        raise ValueError(f"optimum is {optimum!r}; give a number, what fedmls.optimum returns, 'auto' or None")
-    return real(optimum)

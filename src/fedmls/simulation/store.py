@@ -40,7 +40,7 @@ class RunStore:
         return self._file(key).exists()
 
     def load(self, key: str) -> Run | None:
-        """The run, or None if it is not there or not readable (a damaged file is run again)."""
+        """Return the run, or None if it is not there or not readable (a damaged file is run again)."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

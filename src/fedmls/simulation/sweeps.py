@@ -18,12 +18,12 @@ from fedmls.hyperparameters import describe
 from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar, Board
 from fedmls.rounds import require_algorithm
-from fedmls.simulation.recorder import AnyProblem, Metrics
-from fedmls.simulation.run import Interrupted, Simulation, check_problem, ctrl_c, known_optimum
+from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, known_optimum
+from fedmls.simulation.observers import Progress, shown_gap
+from fedmls.simulation.run import Interrupted, Simulation, ctrl_c
 from fedmls.simulation.store import RunStore
 from fedmls.types import Algorithm, Optimum, Run
 
-Proof = tuple[float | bool | None, float | None]  # certificate, until
 BACKENDS = {"threads": "threading", "processes": "loky", "dask": "dask"}
 
 
@@ -32,28 +32,15 @@ class Task(NamedTuple):
 
     algorithm: Algorithm
     problem: AnyProblem
-    rounds: int
-    batch: float
-    seed: int
-    x0: Any
-    optimum: float | None
-    metrics: Metrics
-    every: int
-    target: float | None
-    certificate: float | bool | None
-    until: float | None
+    config: RunConfig
 
 
 def store_key(task: Task) -> str:
-    """Names a run in a store: equal keys, equal results (metrics count by their names only)."""
+    """Return the name of a run in a store: equal keys, equal results (metrics count by their names only)."""
     if isinstance(task.problem, OracleProblem):
         raise ValueError("runs of a problem made of functions cannot be stored; leave out store=")
-    stops: list[Any] = [task.rounds] if task.target is None else [task.rounds, task.target]
-    if task.until is not None:
-        stops.append({"until": task.until})
-    if task.certificate is True:  # which the identity writes as the radius 1
-        stops.append("without a radius")
-    text = json.dumps([Simulation(*task).identity, *stops, version("fedmls")])
+    config = task.config.resolved(task.problem)
+    text = json.dumps([config.identity(task.algorithm, task.problem), *config.stops(), version("fedmls")])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -88,6 +75,35 @@ def sweep(
     errors: "raise" what a run raises, or "keep" it as that run's ``error``, and go on; it is not stored.
     On Ctrl-C an :class:`fedmls.Interrupted` is raised, with the finished runs in ``.runs``.
     """
+    config = RunConfig(rounds, batch, 0, x0, optimum, None, every, target, certificate, until)
+    return run_all(
+        algorithms,
+        problem,
+        config,
+        seeds,
+        metrics=metrics,
+        jobs=jobs,
+        backend=backend,
+        store=store,
+        errors=errors,
+        progress=progress,
+    )
+
+
+def run_all(
+    algorithms: Sequence[Algorithm],
+    problem: AnyProblem | Callable[[int], AnyProblem],
+    config: RunConfig,
+    seeds: Iterable[int],
+    *,
+    metrics: Metrics | Callable[[int], Metrics] | None = None,
+    jobs: int = -1,
+    backend: str = "processes",
+    store: str | Path | None = None,
+    errors: str = "raise",
+    progress: bool | None = None,
+) -> list[Run]:
+    """Do what :func:`sweep` does, with the settings of a run in ``config``; each run has its seed and metrics."""
     one_of("backend", backend, BACKENDS)
     one_of("errors", errors, ("raise", "keep"))
     if jobs == 0 or not isinstance(jobs, int):
@@ -98,8 +114,7 @@ def sweep(
     kept: RunStore | None = None
     try:
         with Bar("sweep", total, "runs", progress) as bar:
-            proofs = _proofs(algorithms, certificate, until)
-            tasks = _tasks(algorithms, problem, seeds, rounds, batch, x0, optimum, metrics, every, target, proofs)
+            tasks = _tasks(algorithms, problem, config, seeds, metrics)
             kept = None if store is None else RunStore(store)
             keys = [] if kept is None else [store_key(task) for task in tasks]
             if kept is not None:
@@ -129,7 +144,7 @@ def _several(name: str, values: Any) -> list[Any]:
 
 
 def table(runs: Iterable[Run]) -> Any:
-    """All histories in one DataFrame, with the columns algorithm, parameters, seed and diverged in front."""
+    """Return all histories in one DataFrame, with the columns algorithm, parameters, seed and diverged in front."""
     import pandas as pd
 
     frames = []
@@ -143,33 +158,24 @@ def table(runs: Iterable[Run]) -> Any:
     return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
 
 
-def _proofs(algorithms: list[Algorithm], certificate: float | bool | None, until: float | None) -> list[Proof]:
-    """The certificate and until of each algorithm."""
-    if certificate is None:
-        return [(None, until)] * len(algorithms)
+def _config_of_each(algorithms: list[Algorithm], config: RunConfig) -> list[RunConfig]:
+    """Return the settings of each algorithm: those that make no certificate run without."""
+    if config.certificate is None:
+        return [config] * len(algorithms)
     for algorithm in algorithms:
         require_algorithm(algorithm)
     able = [algorithm.traits.certifies or algorithm.traits.proves for algorithm in algorithms]
     if not any(able):
         raise ValueError(
-            f"certificate is {certificate!r}, but none of the algorithms makes one; fedmls, fedmlse and fedmlsd do"
+            f"certificate is {config.certificate!r}, but none of the algorithms makes one; fedmls, fedmlse and "
+            "fedmlsd do"
         )
-    return [(certificate, until) if makes_one else (None, None) for makes_one in able]
+    without = replace(config, certificate=None, until=None)
+    return [config if makes_one else without for makes_one in able]
 
 
-def _tasks(
-    algorithms: list[Algorithm],
-    problem: Any,
-    seeds: list[int],
-    rounds: int,
-    batch: float,
-    x0: Any,
-    optimum: Any,
-    metrics: Any,
-    every: int,
-    target: float | None,
-    proofs: list[Proof],
-) -> list[Task]:
+def _tasks(algorithms: list[Algorithm], problem: Any, config: RunConfig, seeds: list[int], metrics: Any) -> list[Task]:
+    configs = _config_of_each(algorithms, config)
     if not isinstance(problem, Problem | OracleProblem) and not callable(problem):
         raise ValueError(f"{type(problem).__name__} is no problem; give one, or a function of the seed that makes one")
     for seed in seeds:
@@ -177,11 +183,11 @@ def _tasks(
     problems = {seed: problem if isinstance(problem, Problem | OracleProblem) else problem(seed) for seed in seeds}
     for one in problems.values():
         check_problem(one)
-    best = {seed: known_optimum(one, optimum) for seed, one in problems.items()}
+    best = {seed: known_optimum(one, config.optimum) for seed, one in problems.items()}
     measured = {seed: metrics(seed) if callable(metrics) else metrics or {} for seed in seeds}
     tasks = [
-        Task(algorithm, problems[seed], rounds, batch, int(seed), x0, best[seed], measured[seed], every, target, *proof)
-        for algorithm, proof in zip(algorithms, proofs, strict=True)
+        Task(algorithm, problems[seed], replace(own, seed=int(seed), optimum=best[seed], metrics=measured[seed]))
+        for algorithm, own in zip(algorithms, configs, strict=True)
         for seed in seeds
     ]
     for task in tasks:  # bad input is refused before any run begins
@@ -192,7 +198,7 @@ def _tasks(
 def _parallel(
     tasks: list[tuple[int, Task]], jobs: int, backend: str, keep_errors: bool, bar: Bar, before: int
 ) -> Iterator[tuple[int, Run]]:
-    """The runs as they finish."""
+    """Yield the runs as they finish."""
     import joblib
 
     if backend == "processes" and joblib.effective_n_jobs(jobs) == 1:
@@ -216,7 +222,7 @@ def _parallel(
 
 @contextmanager
 def _shown(bar: Bar, before: int, runs: int) -> Iterator[Board]:
-    """A board for the runs to report to, and a thread that shows it on the bar."""
+    """Yield a board for the runs to report to, which a thread shows on the bar."""
     board, done = Board(max(1, runs)), threading.Event()
     thread = threading.Thread(target=board.show, args=(bar, before, done), daemon=True)
     thread.start()
@@ -232,17 +238,17 @@ def _run(i: int, task: Task, place: int, board: Board | None, stop: threading.Ev
     if in_worker and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     simulation = Simulation(*task)
-    simulation.stop = stop
-    for k, gap in simulation.play():
-        if board is not None:
-            board.report(place, k / task.rounds, gap)
-    if board is not None:  # a run may end before its last round
-        board.report(place, 1.0, simulation.rows[-1]["relative_gap"] if simulation.rows else None)
+    if board is None:
+        simulation.run(stop=stop)
+        return i, simulation.result()
+    rounds, column = task.config.rounds, shown_gap(task.config)
+    end = simulation.run([Progress(lambda k, gap: board.report(place, k / rounds, gap), column)], stop)
+    board.report(place, 1.0, None if end.last is None else end.last["relative_gap"])  # perhaps before its last round
     return i, simulation.result()
 
 
 def _try(i: int, task: Task, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
-    """Do the run; if it raises an error, that is what is told of it."""
+    """Do the run; if it raises an error, return an empty run that holds the error."""
     try:
         return _run(i, task, place, board, stop)
     except Exception as error:  # whatever it is: the other runs go on

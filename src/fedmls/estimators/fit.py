@@ -10,20 +10,22 @@ import numpy as np
 from fedmls.algorithms import FedMLSD
 from fedmls.algorithms.fedmlsb import MANY
 from fedmls.bounds.mixtures import FREE, Proof
-from fedmls.estimators.frame import make_frame
-from fedmls.estimators.rows import Objective, Rows, make_problem, with_penalty_rows
+from fedmls.estimators.rows import Objective, TrainingRows, make_problem, with_penalty_rows
+from fedmls.estimators.scaling import make_scaling
 from fedmls.estimators.solvers import make_solver, works_on_slopes
 from fedmls.problem import Problem
 from fedmls.progress import Bar
-from fedmls.simulation.recorder import Counters
+from fedmls.simulation.config import RunConfig
+from fedmls.simulation.cost import Counters
+from fedmls.simulation.observers import Row, View
 from fedmls.simulation.run import Simulation
-from fedmls.types import Array
+from fedmls.types import Algorithm, Array
 
 COLUMNS = [*Counters._fields, "objective", "lower_bound", "certified_gap", "seconds"]
 FEWEST = 20  # rounds, before an objective that no longer falls ends a fit
 
 
-class Settings(NamedTuple):
+class FitSettings(NamedTuple):
     """How the objective is minimised; see :class:`fedmls.estimators.base.FederatedLinearModel`."""
 
     solver: Any
@@ -51,19 +53,30 @@ class Fit(NamedTuple):
     ended: str
 
 
-def train(rows: Rows, objective: Objective, settings: Settings, x0: Array | None, lam0: float | None) -> Fit:
+def fit_model(
+    rows: TrainingRows, objective: Objective, settings: FitSettings, x0: Array | None, lam0: float | None
+) -> Fit:
     """Minimise the objective, from x0 and with FedMLS-D's λ_0 of an earlier fit where they are given."""
-    frame = make_frame(rows, objective)
-    rows, objective = frame.rows(rows), frame.objective(objective)
-    x0 = _start(rows, objective) if x0 is None else frame.inside(x0)
+    scaling = make_scaling(rows, objective)
+    rows, objective = scaling.rows(rows), scaling.objective(objective)
+    x0 = _start(rows, objective) if x0 is None else scaling.scaled_model(x0)
     problem, data = make_problem(rows, objective), np.True_
     if objective.l1 and works_on_slopes(settings.solver):
         problem, data = with_penalty_rows(rows, objective)
     algorithm = make_solver(settings.solver, problem, x0, lam0)
+    simulation = Simulation(algorithm, problem, _config(algorithm, settings, x0))
+    if algorithm.traits.certifies:
+        simulation.keep_slopes()
+    with Bar(algorithm.name, settings.max_rounds, "rounds", settings.verbose) as bar:
+        observer = FitObserver(rows, objective, problem, data, algorithm, x0, settings.tol, bar)
+        fit = observer.result(simulation.run([observer]))
+    return fit._replace(x=scaling.original_model(fit.x))
+
+
+def _config(algorithm: Algorithm, settings: FitSettings, x0: Array) -> RunConfig:
+    """Return the settings of the run: an algorithm that proves is looked at after every round, which costs nothing."""
     proves = algorithm.traits.proves
-    simulation = Simulation(
-        algorithm,
-        problem,
+    return RunConfig(
         settings.max_rounds,
         batch=settings.batch,
         seed=settings.seed,
@@ -72,50 +85,45 @@ def train(rows: Rows, objective: Objective, settings: Settings, x0: Array | None
         every=1 if proves else settings.check_every,
         certificate=True if proves else None,
     )
-    looks = Looks(rows, objective, problem, data, simulation, settings.tol)
-    with Bar(algorithm.name, settings.max_rounds, "rounds", settings.verbose) as bar:
-        for k, _ in simulation.play():
-            if len(simulation.rows) > len(looks.history):
-                looks.add()
-            bar.update(k, looks.relative_gap)
-            if looks.ended:
-                break
-    fit = looks.result()
-    return fit._replace(x=frame.outside(fit.x))
 
 
-def _start(rows: Rows, objective: Objective) -> Array:
-    """0 and, in regression, the mean of the quantiles that clients tell: y + 1000 makes the same fit as y."""
+def _start(rows: TrainingRows, objective: Objective) -> Array:
+    """Return 0, in regression with the mean of the clients' quantiles as intercept: y + 1000 is fitted like y."""
     x = np.zeros(rows.X.shape[1] + objective.intercept)
     if objective.intercept and not objective.loss.is_classification:
         x[-1] = rows.quantile(objective.loss.parameter)
     return x
 
 
-class Looks:
-    """The looks at the models of a simulation: their objective, what is proved, what they cost.
+class FitObserver:
+    """Watches a run for a fit: the objective of its models, what is proved of them, what looking at them costs.
 
-    Objectives and bounds are those of f until :meth:`result`.
+    It stops the run when the model is good enough. Objectives and bounds are those of f until :meth:`result`.
     """
 
     def __init__(
-        self, rows: Rows, objective: Objective, problem: Problem, data: Any, simulation: Simulation, tol: float
+        self,
+        rows: TrainingRows,
+        objective: Objective,
+        problem: Problem,
+        data: Any,  # which rows are data, and not an l1 term
+        algorithm: Algorithm,
+        x0: Array,
+        tol: float,
+        bar: Bar,
     ) -> None:
-        self.problem, self.data, self.simulation, self.tol = problem, data, simulation, tol
-        self.proves = simulation.algorithm.traits.proves
+        self.problem, self.data, self.algorithm, self.tol, self.bar = problem, data, algorithm, tol, bar
+        self.proves, certifies = algorithm.traits.proves, algorithm.traits.certifies
         self.smooth, self.unit = not objective.loss.is_polyhedral, objective.unit * rows.n
-        self.x, self.objective, self.bound = simulation.x, problem.value(simulation.x), -np.inf
+        self.x, self.objective, self.bound = x0, problem.value(x0), -np.inf
         self.floor = tol * self.objective
         penalised = bool(objective.l2 or objective.l1)
-        certifies = simulation.algorithm.traits.certifies
         self.proof = None
         self.provable = penalised or problem.dimension <= (MANY if self.proves else FREE)
         if (certifies or self.smooth) and self.provable and not self.proves:
             self.proof = Proof(problem.dimension, rows.X.shape[1], objective.l2 / rows.n, objective.l1 / rows.n)
-        if certifies:
-            simulation.local.certify()
         self.spent = self._cost_of_start()
-        self.history: list[dict[str, float]] = []
+        self.history: list[Row] = []
         self.best: list[tuple[int, float]] = []  # a round, and the best objective so far
         self.ended = ""
 
@@ -125,17 +133,23 @@ class Looks:
             return None
         return (self.objective - self.bound) / max(self.objective, self.floor, 1e-300)
 
-    def add(self) -> None:
-        """One more look, at the model of the last row of the simulation."""
-        row, x, halves = self.simulation.rows[-1], self.simulation.x, 0
+    def on_rows(self, view: View) -> bool:
+        """Look at the model of the last row, if there is a new one; stop when it is good enough."""
+        if view.rows:
+            self._look(view.rows[-1], view.models[-1], view)
+        self.bar.update(view.round, self.relative_gap)
+        return bool(self.ended)
+
+    def _look(self, row: Row, x: Array, view: View) -> None:
+        halves = 0
         if row["objective"] < self.objective:
             self.x, self.objective = x, row["objective"]
         if self.proves:
             self.bound = min(self.objective, row["lower_bound"])
         elif self.proof is not None:
-            slopes = self._slopes(x)
+            slopes = self._slopes(x, view)
             self.bound, halves = min(self.objective, self.proof.look(self.problem, slopes, x)), 2 * len(slopes)
-        self._record(row, halves)
+        self._record(row, halves, view.asked)
         self.best.append((int(row["round"]), self.objective))
         wanted = self.tol * max(self.objective, self.floor)
         if self.objective - self.bound <= wanted and not (self.proves and np.isnan(row["certified_gap"])):
@@ -143,27 +157,26 @@ class Looks:
         elif self.proof is None and not (self.proves and self.provable) and self._fell() <= wanted:
             self.ended = "settled"
 
-    def _slopes(self, x: Array) -> Array:
-        """One or more for each row: of a smooth loss those at the model, otherwise those that the algorithm keeps.
+    def _slopes(self, x: Array, view: View) -> Array:
+        """Return a slope or more for each row: at the model for a smooth loss, else those that the algorithm keeps.
 
         Without an l2 term the slopes of all of FedMLS-D's lanes are worth their bytes: far fewer looks are needed.
         """
-        local = self.simulation.local
         if self.smooth:
             slopes = self.problem.loss.slope(self.problem.matrix() @ x, self.problem.y)
         else:
-            slopes = local.cut_slopes if self.problem.l2 else local.slopes
+            slopes = view.cut_slopes if self.problem.l2 else view.slopes
         return np.where(self.data, np.atleast_2d(slopes), 0.0)
 
     def _fell(self) -> float:
-        """How much the best objective fell in the second half of the rounds: the error itself, if that is like 1/k."""
+        """Return how much the best objective fell in the second half of the rounds: the error, if that is like 1/k."""
         k, now = self.best[-1]
         then = next((value for j, value in reversed(self.best) if j <= k / 2), np.inf)
         return then - now if k >= FEWEST else np.inf
 
     def _cost_of_start(self) -> Counters:
-        """The survey (sums and squares of the columns, a quantile and a weight), then the objective at the start, which
-        FedMLS-B learns in its first round."""
+        """Return the cost of the survey (sums and squares of the columns, a quantile and a weight) and of the objective
+        at the start, which FedMLS-B learns in its first round."""
         n, d = self.problem.n, self.problem.dimension
         vectors, numbers = 2 * n, 8 * n
         return Counters(
@@ -174,17 +187,17 @@ class Looks:
             bytes_down=8 * d * vectors + numbers,
         )
 
-    def _record(self, row: dict[str, float], halves: int) -> None:
-        """A row of the history. It counts all looks so far."""
+    def _record(self, row: Row, halves: int, asked: Counters) -> None:
+        """Add a row to the history. It counts all looks so far."""
         self.spent = self.spent if self.proves else self.spent.plus(self._cost_of_look(halves))
         counters = Counters(*(int(row[name]) for name in Counters._fields)).plus(self.spent)
-        self.spent = self.spent.plus(self.simulation.recorder.asked)  # rows count that once, and it was asked for again
+        self.spent = self.spent.plus(asked)  # rows count that once, and it was asked for again
         objective = row["objective"]
         proved = {"objective": objective, "lower_bound": self.bound, "certified_gap": objective - self.bound}
         self.history.append({**counters._asdict(), **proved, "seconds": row["seconds"]})
 
     def _cost_of_look(self, halves: int) -> Counters:
-        """The model down; its objective, and halves of cuts, up."""
+        """Return the cost of a look: the model goes down; its objective, and halves of cuts, come up."""
         n, d = self.problem.n, self.problem.dimension
         return Counters(
             exchanges=1,
@@ -194,10 +207,10 @@ class Looks:
             bytes_down=8 * n * d,
         )
 
-    def result(self) -> Fit:
+    def result(self, end: View) -> Fit:
+        """Return the best model, in the units of the estimator; ``end`` is the run at its end."""
         import pandas as pd
 
-        counters = self.simulation.at.counters
         history = pd.DataFrame(self.history, columns=pd.Index(COLUMNS))
         history[["objective", "lower_bound", "certified_gap"]] *= self.unit
         return Fit(
@@ -205,16 +218,14 @@ class Looks:
             history,
             self.objective * self.unit,
             (self.objective - self.bound) * self.unit,
-            counters.round,
-            self.spent.exchanges + counters.exchanges,
-            _lam0(self.simulation),
-            self.ended or ("diverged" if self.simulation.diverged else "rounds"),
+            end.round,
+            self.spent.exchanges + end.spent.exchanges,
+            self._lam0(end.server),
+            self.ended or ("diverged" if end.diverged else "rounds"),
         )
 
-
-def _lam0(simulation: Simulation) -> float | None:
-    """What FedMLS-D ended with."""
-    if not isinstance(simulation.algorithm, FedMLSD):
-        return None
-    server = simulation.at.server
-    return float(server.mu[server.best]) * simulation.problem.n or None
+    def _lam0(self, server: Any) -> float | None:
+        """Return what FedMLS-D ended with."""
+        if not isinstance(self.algorithm, FedMLSD):
+            return None
+        return float(server.mu[server.best]) * self.problem.n or None

@@ -13,17 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmls.checks import is_sparse
-from fedmls.estimators.rows import Objective, Rows
+from fedmls.estimators.rows import Objective, TrainingRows
 from fedmls.types import Array
 
 
-class Frame(NamedTuple):
-    """x -> (x - centre)/scale, column by column."""
+class Scaling(NamedTuple):
+    """Moves and scales the rows: a -> (a - centre)/scale, column by column."""
 
     centre: Array
     scale: Array
 
-    def rows(self, rows: Rows) -> Rows:
+    def rows(self, rows: TrainingRows) -> TrainingRows:
+        """Return the rows, moved and scaled."""
         if not is_sparse(rows.X):
             return rows._replace(X=(rows.X - self.centre) / self.scale)
         from scipy import sparse
@@ -31,22 +32,23 @@ class Frame(NamedTuple):
         return rows._replace(X=sparse.csr_array(rows.X @ sparse.diags_array(1 / self.scale)))
 
     def objective(self, objective: Objective) -> Objective:
-        """The same objective for models of the frame; with a penalty all scales are the same."""
+        """Return the same objective for models of scaled rows; with a penalty all scales are the same."""
         s = float(self.scale[0])
         return objective._replace(l2=objective.l2 / s**2, l1=objective.l1 / s)
 
-    def inside(self, x: Array) -> Array:
-        """A model of the rows as they came, (w, b) or w, for the rows of the frame."""
+    def scaled_model(self, x: Array) -> Array:
+        """Return the model of the scaled rows that predicts as x, (w, b) or w, does for the rows as they came."""
         w = x[: len(self.scale)]
         return np.concatenate([w * self.scale, x[len(w) :] + w @ self.centre])
 
-    def outside(self, x: Array) -> Array:
-        """The inverse of :meth:`inside`."""
+    def original_model(self, x: Array) -> Array:
+        """Return the model of the rows as they came that predicts as x does for the scaled rows."""
         w = x[: len(self.scale)] / self.scale
         return np.concatenate([w, x[len(w) :] - w @ self.centre])
 
 
-def make_frame(rows: Rows, objective: Objective) -> Frame:
+def make_scaling(rows: TrainingRows, objective: Objective) -> Scaling:
+    """Return the scaling that brings the columns to about 1 and leaves the objective as it is."""
     X, shares = rows.X, rows.weights / rows.weights.sum()
     squares = np.asarray(shares @ (X.multiply(X) if is_sparse(X) else X * X))
     centre, spread = np.zeros(X.shape[1]), squares.copy()
@@ -58,4 +60,4 @@ def make_frame(rows: Rows, objective: Objective) -> Frame:
         spread[:] = spread.mean()
     scale = np.sqrt(np.where(spread > 0, spread, 1.0))
     # A strong l1 term, of slopes l1, must not be what steps are measured by: the rows' slopes are about Σ c_j/2.
-    return Frame(centre, np.maximum(scale, 2 * objective.l1 / rows.weights.sum()))
+    return Scaling(centre, np.maximum(scale, 2 * objective.l1 / rows.weights.sum()))

@@ -1,4 +1,4 @@
-"""A results folder in one plain form, whichever command wrote it. Reads files, computes nothing."""
+"""Reads a results folder, whichever command wrote it, and also as earlier versions did. Computes nothing."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,8 +7,55 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-LABELS = ("method", "variant", "parameter")
-Names = tuple[str, str, str]
+from fedmls.results.layout import HISTORY, LABELS, POINTS, RUNS, SETUP, SUMMARY, Labels
+from fedmls.simulation.store import RunStore
+from fedmls.types import Run
+
+
+class Results(NamedTuple):
+    """A folder of finished results, as its files have them."""
+
+    folder: Path
+    history: pd.DataFrame
+    summary: pd.DataFrame
+    setup: dict[str, Any]
+
+
+def read_results(folder: Path) -> Results:
+    """Return what an experiment has written."""
+    for name in (HISTORY, SUMMARY, SETUP):
+        if not (folder / name).exists():
+            raise ValueError(f"{folder} holds no {name}; it is no folder of finished results")
+    return Results(
+        folder,
+        pd.read_parquet(folder / HISTORY),
+        pd.read_csv(
+            folder / SUMMARY, keep_default_na=False, na_values=["nan", ""], dtype=dict.fromkeys(LABELS, str)
+        ).fillna(dict.fromkeys(LABELS, "")),
+        read_setup(folder),
+    )
+
+
+def read_setup(folder: Path) -> dict[str, Any]:
+    """Return what was run; nothing where no set-up is written."""
+    file = folder / SETUP
+    if not file.exists():
+        return {}
+    setup: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return setup
+
+
+def read_runs(folder: Path) -> Iterator[Run]:
+    """Yield the finished runs that the folder keeps."""
+    files = sorted((folder / RUNS).glob("*.parquet"))
+    if not files:
+        raise ValueError(f"{folder} keeps no runs (there is no {folder / RUNS}/*.parquet); name a results folder")
+    store = RunStore(folder / RUNS)
+    for file in files:
+        run = store.load(file.stem)
+        if run is None:
+            raise ValueError(f"{file} cannot be read; delete it and run again")
+        yield run
 
 
 class Seeds(NamedTuple):
@@ -18,29 +65,31 @@ class Seeds(NamedTuple):
     diverged: int
 
 
-class Folder(NamedTuple):
-    """history: LABELS, seed, diverged, bytes (up and down) and the columns of :class:`fedmls.types.Run`, with metrics.
+class UniformResults(NamedTuple):
+    """A results folder in one form, whichever command and version wrote it.
 
+    history: LABELS, seed, diverged, bytes (up and down) and the columns of :class:`fedmls.types.Run`, with metrics.
     seeds: every curve, in the order of the experiment; also those whose runs all diverged in round 1, and which
     therefore have no row in the history.
     """
 
     label: str
     history: pd.DataFrame
-    seeds: dict[Names, Seeds]
+    seeds: dict[Labels, Seeds]
     setup: dict[str, Any]
 
 
-def read(paths: Sequence[Path]) -> list[Folder]:
+def read_uniform(paths: Sequence[Path]) -> list[UniformResults]:
+    """Return these folders in one form, each with a label that tells it from the others."""
     for path in paths:
         if not path.is_dir():
             what = "no folder" if path.exists() else "not there"
             raise ValueError(f"{path} is {what}; give a results folder, as fedmls run or fedmls reproduce writes it")
-    return [_folder(path, label) for path, label in zip(paths, _labels(paths), strict=True)]
+    return [_uniform(path, label) for path, label in zip(paths, _folder_labels(paths), strict=True)]
 
 
-def _labels(paths: Sequence[Path]) -> list[str]:
-    """The folders' names; their paths where two have one name."""
+def _folder_labels(paths: Sequence[Path]) -> list[str]:
+    """Return the folders' names, or their paths where two have one name."""
     places = [path.resolve() for path in paths]
     for i, place in enumerate(places):
         if place in places[:i]:
@@ -49,10 +98,10 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
-def _folder(path: Path, label: str) -> Folder:
-    setup = _setup(path / "setup.json")
+def _uniform(path: Path, label: str) -> UniformResults:
+    setup = _checked_setup(path)
     history = _history(path, setup)
-    return Folder(label, history, _seeds(history, path / "summary.csv"), setup)
+    return UniformResults(label, history, _seeds(history, path / SUMMARY), setup)
 
 
 def _refusal(file: Path, error: Exception) -> ValueError:
@@ -60,24 +109,22 @@ def _refusal(file: Path, error: Exception) -> ValueError:
     return ValueError(f"{file} cannot be read ({why}); start the experiment again: it keeps its finished runs")
 
 
-def _setup(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        return {}
+def _checked_setup(folder: Path) -> dict[str, Any]:
     try:
-        setup = json.loads(file.read_text(encoding="utf-8"))
+        setup = read_setup(folder)
     except ValueError as error:
-        raise _refusal(file, error) from None
+        raise _refusal(folder / SETUP, error) from None
     if not isinstance(setup, dict):
-        raise ValueError(f"{file} holds a {type(setup).__name__}; it must hold an object")
+        raise ValueError(f"{folder / SETUP} holds a {type(setup).__name__}; it must hold an object")
     if "job" in setup and not setup.get("command"):  # a federation's server does not know what was typed
         setup["command"] = "fedmls federate --job job.toml"
     return setup
 
 
 def _history(path: Path, setup: dict[str, Any]) -> pd.DataFrame:
-    file = path / "history.parquet"
+    file = path / HISTORY
     if not file.exists():
-        raise ValueError(f"{path} holds no history.parquet; {_instead(path)}")
+        raise ValueError(f"{path} holds no {HISTORY}; {_instead(path)}")
     try:
         history = pd.read_parquet(file)
     except Exception as error:  # a damaged file makes pyarrow and pandas fail in all kinds of ways
@@ -90,15 +137,15 @@ def _history(path: Path, setup: dict[str, Any]) -> pd.DataFrame:
 
 
 def _instead(path: Path) -> str:
-    if (path / "points.parquet").exists():
+    if (path / POINTS).exists():
         return "fedmls compare has its own page, report.md"
-    if (path / "runs").is_dir():
+    if (path / RUNS).is_dir():
         return "the experiment is not finished: start it again to go on"
     return "give a results folder, as fedmls run or fedmls reproduce writes it"
 
 
 def _with_labels(history: pd.DataFrame, setup: dict[str, Any]) -> pd.DataFrame:
-    """One form for all: a federation's history is one run without names, and an old one has a column ``reading``."""
+    """Return the history with the labels of its curves. A federation's is one run without; old ones say ``reading``."""
     name, parameters, seed = _of_job(setup.get("job"))
     found = {
         "method": ("method", "algorithm", name),
@@ -119,7 +166,7 @@ def _with_labels(history: pd.DataFrame, setup: dict[str, Any]) -> pd.DataFrame:
 
 
 def _of_job(job: Any) -> tuple[str, str, int]:
-    """Name, parameters and seed of a federation's run."""
+    """Return the name, the parameters and the seed of a federation's run."""
     algorithm = job.get("algorithm") if isinstance(job, dict) else None
     if not isinstance(algorithm, dict):
         return "run", "", 0
@@ -128,20 +175,20 @@ def _of_job(job: Any) -> tuple[str, str, int]:
     return str(algorithm.get("name", "run")), ", ".join(shown), int(job.get("seed", 0))
 
 
-def _seeds(history: pd.DataFrame, summary: Path) -> dict[Names, Seeds]:
-    """Counted in the history, and corrected by the summary, which has the runs without a row."""
+def _seeds(history: pd.DataFrame, summary: Path) -> dict[Labels, Seeds]:
+    """Return the seeds of each curve, counted in the history and corrected by the summary, with runs without a row."""
     counted = dict(_counted(history))
     told = dict(_told(summary)) if summary.exists() else {}
     lost = {names: seeds for names, seeds in told.items() if names in counted or seeds.all == seeds.diverged}
     return lost | {names: lost.get(names, seeds) for names, seeds in counted.items()}
 
 
-def _counted(history: pd.DataFrame) -> Iterator[tuple[Names, Seeds]]:
+def _counted(history: pd.DataFrame) -> Iterator[tuple[Labels, Seeds]]:
     for names, mine in history.groupby(list(LABELS), sort=False):
         yield names, Seeds(mine["seed"].nunique(), mine.loc[mine["diverged"], "seed"].nunique())
 
 
-def _told(summary: Path) -> Iterator[tuple[Names, Seeds]]:
+def _told(summary: Path) -> Iterator[tuple[Labels, Seeds]]:
     try:
         table = pd.read_csv(summary, keep_default_na=False, dtype=str).rename(columns={"reading": "variant"})
         if {*LABELS, "seeds", "diverged"} <= {*table.columns}:

@@ -11,7 +11,7 @@ def power(exponent: int) -> str:
 
 
 def small(value: float) -> str:
-    """A gap, an objective, a metric: three digits, with a power of ten where there would be many zeros."""
+    """Write a gap, an objective or a metric: three digits, with a power of ten in place of many zeros."""
     if not math.isfinite(value):
         return NOTHING
     if value < 0:
@@ -29,7 +29,7 @@ def count(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes."""
+    """Write a number of bytes."""
     if not math.isfinite(value):
         return NOTHING
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -47,5 +47,5 @@ def seconds(value: float) -> str:
 
 
 def several(number: int, what: str) -> str:
-    """ "1 run", "20 runs"."""
+    """Write how many there are of something: "1 run", "20 runs"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
