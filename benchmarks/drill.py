@@ -30,8 +30,8 @@ from drill_faults import AGAIN, COMMAND, FAULTS, GOES_ON, NEW_START, Fault, Scen
 
 import fedmls
 from fedmls.federation import InProcess, Job, NodeConfig, drive
-from fedmls.federation.folder import CHECKPOINT, MODEL
-from fedmls.federation.trial import ENGINES, Source, events, node_files, problem_of, simulation
+from fedmls.federation.server.folder import CHECKPOINT, MODEL
+from fedmls.federation.trial.prepare import ENGINES, Source, events, node_files, problem_of, simulation
 
 ROUNDS = {"nvflare": 160, "flower": 14}  # some twenty seconds each
 RUN_SECONDS = 300.0  # for a run to come to its end

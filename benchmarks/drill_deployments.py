@@ -14,10 +14,11 @@ from unittest.mock import patch
 
 from drill_proxy import Proxy
 
-from fedmls.federation import Stopped, flower, nvflare
-from fedmls.federation.nvflare_kits import provision
-from fedmls.federation.processes import PRIVATE, marked
-from fedmls.federation.trial import events
+from fedmls.federation import Stopped
+from fedmls.federation.deploy import flower, nvflare
+from fedmls.federation.deploy.nvflare_kits import provision
+from fedmls.federation.deploy.processes import PRIVATE, marked
+from fedmls.federation.trial.prepare import events
 
 VICTIM = "site-2"  # the node that things happen to
 TWIN = "twin"

@@ -19,9 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedmls
-from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode, replies, secure
+from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode
+from fedmls.federation import secure_sums as secure
 from fedmls.federation.messages import MessageError, unseal
-from fedmls.federation.replies import NodeRefused
+from fedmls.federation.server import replies
+from fedmls.federation.server.replies import NodeRefused
 from tests.federation.test_faults import Crash, Crashing
 from tests.support.federations import federate, parts
 from tests.support.problems import svm
@@ -447,7 +449,7 @@ def test_no_damage_raises_anything_but_a_rejection(good, data):
 @settings(max_examples=200)
 def test_whatever_passes_the_survey_is_agreed_on_or_named(rows, sums, squares, classes, columns):
     """Checks of one reply, and what is made of all of them: finite means and scales, positive weights that sum to 1."""
-    from fedmls.federation.survey import agree
+    from fedmls.federation.server.survey import agree
 
     wanted = Job(algorithm=fedmls.FedMLS(), rounds=1, standardise=True, weights="rows")
     question, found = Message("survey", "r", 1, 0, {"job": {}}), {}
@@ -569,7 +571,7 @@ def test_what_a_node_keeps_is_for_its_owner_alone(tmp_path):
 FULL = """
 import resource, sys
 from fedmls.federation import InProcess, NodeConfig, drive
-from fedmls.federation import folder as files
+from fedmls.federation.server import folder as files
 save = files.Folder.save
 def full(self, run, number, *rest):
     if number == 4:  # no file may grow beyond this any more, as on a disk that is full
@@ -599,7 +601,7 @@ def test_a_full_disk_is_told(tmp_path):
 
 
 def test_an_event_after_half_a_line_is_a_line_of_its_own(tmp_path):
-    from fedmls.federation.folder import Folder
+    from fedmls.federation.server.folder import Folder
 
     Job(algorithm=fedmls.FedMLS(), **JOB).write(tmp_path)
     (tmp_path / "events.jsonl").write_text('{"event": "waiting"}\n{"event": "sto')

@@ -139,7 +139,7 @@ def test_a_node_that_never_answers_stops_the_run_if_so_configured(tmp_path):
 )
 def test_without_a_node_that_is_away_another_works_in_its_place(algorithm, tmp_path, monkeypatch):
     """Some replies come too late: the node has worked, nobody knows, and when it is asked again it must forget it."""
-    monkeypatch.setattr("fedmls.federation.driver.ASIDE", 1)
+    monkeypatch.setattr("fedmls.federation.server.driver.ASIDE", 1)
     problem = svm(n=5, m=80)
     sent = []
 
@@ -284,7 +284,7 @@ def test_a_client_killed_in_mid_round_goes_on_where_it_was(where, tmp_path):
 SERVER = """
 import os, signal, sys
 from fedmls.federation import InProcess, NodeConfig, drive
-from fedmls.federation import folder as files
+from fedmls.federation.server import folder as files
 where, exchange, job = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 save = files.Folder.save
 def killed(self, run, number, *rest):

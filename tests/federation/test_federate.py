@@ -21,11 +21,12 @@ import fedmls
 from fedmls import report
 from fedmls.checks import setting
 from fedmls.experiments import results
-from fedmls.federation import InProcess, Job, Stopped, drive, nvflare
-from fedmls.federation import federate as federating
-from fedmls.federation import trial as trials
-from fedmls.federation.processes import marked
-from fedmls.federation.trial import Source
+from fedmls.federation import InProcess, Job, Stopped, drive
+from fedmls.federation.deploy import nvflare
+from fedmls.federation.deploy.processes import marked
+from fedmls.federation.trial import execute as federating
+from fedmls.federation.trial import prepare as trials
+from fedmls.federation.trial.prepare import Source
 from tests.support.federations import wait_until
 from tests.support.problems import svm
 

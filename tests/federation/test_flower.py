@@ -33,11 +33,12 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedmls.federation import flower_app, flower_warm
-from fedmls.federation.certificates import certificates, node_key
-from fedmls.federation.flower import Deployment, write_app
-from fedmls.federation.flower_app import FlowerTransport, client_app
-from fedmls.federation.processes import free_port, marked
+from fedmls.federation.deploy import flower_warm
+from fedmls.federation.deploy.certificates import certificates, node_key
+from fedmls.federation.deploy.flower import Deployment, write_app
+from fedmls.federation.deploy.processes import free_port, marked
+from fedmls.federation.transports import flower as flower_app
+from fedmls.federation.transports.flower import FlowerTransport, client_app
 
 SETTINGS = {"rounds": 4, "batch": 0.3, "seed": 9}
 ALGORITHMS = {
@@ -349,7 +350,7 @@ def test_flower_takes_a_node_key(tmp_path):
 WARM = """
 import subprocess, sys, time
 from pathlib import Path
-from fedmls.federation import flower_warm as warm
+from fedmls.federation.deploy import flower_warm as warm
 
 folder, out = Path(sys.argv[1]), Path(sys.argv[2])
 
@@ -385,7 +386,7 @@ def test_warm_commands_are_forks_of_one_process(tmp_path):
 LOST = """
 import os, subprocess, sys, time
 from pathlib import Path
-from fedmls.federation import flower_warm as warm
+from fedmls.federation.deploy import flower_warm as warm
 
 def first():
     subprocess.run([warm.NEEDED, "--parent-pid", str(os.getpid())], check=True)
@@ -412,7 +413,7 @@ def test_flowers_pauses_are_those_that_are_shortened():
     """Another version of Flower may have others."""
     program = """
 import inspect, time
-from fedmls.federation import flower_warm
+from fedmls.federation.deploy import flower_warm
 flower_warm.hasten(0.1)
 from flwr.supercore import heartbeat
 from flwr.supercore.retry import http_retry
@@ -423,7 +424,7 @@ source = inspect.getsource(start_client_internal)
 assert "time.sleep(3)" in source
 assert f"def {flower_warm.REST_OF_A_REPLY}(" in source
 from flwr.superlink.grid import http_grid
-from fedmls.federation import flower_app
+from fedmls.federation.transports import flower as flower_app
 assert "all_object_contents = pull_objects(" in inspect.getsource(http_grid.HttpGrid.pull_messages)
 flower_app.bound_pulls()
 assert http_grid.pull_objects.keywords["max_time"] == flower_app.REST_SECONDS
@@ -659,7 +660,7 @@ def test_a_deployment_that_is_broken_off_leaves_nothing_behind(kind, tmp_path):
     """As soon as there are keys and the SuperLink is being started."""
     files, folder = node_files(tmp_path / "parts", svm(n=2, m=20)), tmp_path / "deployment"
     program = (
-        "import sys; from fedmls.federation.flower import Deployment\n"
+        "import sys; from fedmls.federation.deploy.flower import Deployment\n"
         "with Deployment(sys.argv[1], {'site-1': sys.argv[2], 'site-2': sys.argv[3]}): print('it was not stopped')"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(folder), *map(str, files.values())])

@@ -15,9 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 import fedmls
 from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode, split
-from fedmls.federation.data import Rows, column_sums, label_texts, read_rows, sorted_classes
 from fedmls.federation.messages import unseal
-from fedmls.federation.survey import natural
+from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, read_rows, sorted_classes
+from fedmls.federation.server.survey import natural
 from fedmls.rounds import message_types
 from tests.support.federations import Recording, parts
 from tests.support.problems import lad, svm
@@ -165,7 +165,7 @@ def test_column_sums_are_right(seed, as_sparse):
     X = rng.normal(size=(12, 3)) * rng.integers(0, 2, size=(12, 3)) + rng.integers(0, 3)
     X[rng.random(X.shape) < 0.2] = np.nan
     X[:5] = 1.0
-    rows = Rows(sparse.csr_array(X) if as_sparse else X, np.zeros(12), ("a", "b", "c"))
+    rows = SiteRows(sparse.csr_array(X) if as_sparse else X, np.zeros(12), ("a", "b", "c"))
     counts, sums, squares = column_sums(rows, least=5)
     np.testing.assert_array_equal(counts, (~np.isnan(X)).sum(axis=0))
     np.testing.assert_allclose(sums, np.nansum(X, axis=0), atol=1e-12)
@@ -246,7 +246,7 @@ def test_what_goes_wrong_unforeseen_stays_in_the_nodes_log(tmp_path, monkeypatch
         raise RuntimeError(f"unexpected: {secret}")
 
     config = node(tmp_path, "a", frame())
-    monkeypatch.setattr("fedmls.federation.node.read_rows", fails)
+    monkeypatch.setattr("fedmls.federation.node.node.read_rows", fails)
     assert refusal(config) == "it failed (RuntimeError); its file errors.log says more"
     assert secret in (config.state / "errors.log").read_text()
 

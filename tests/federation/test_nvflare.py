@@ -16,16 +16,16 @@ import pytest
 
 import fedmls
 from fedmls.federation import Job, Stopped
-from fedmls.federation.processes import marked
+from fedmls.federation.deploy.processes import marked
 from tests.support.federations import parts, wait_until
 from tests.support.problems import svm
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmls[nvflare]'")
 psutil = pytest.importorskip("psutil")  # one of NVFlare's own
 
-from fedmls.federation.nvflare import SERVER, Deployment  # noqa: E402
-from fedmls.federation.nvflare_kits import provision  # noqa: E402
-from fedmls.federation.nvflare_kits import write_job as write_nvflare_job  # noqa: E402
+from fedmls.federation.deploy.nvflare import SERVER, Deployment  # noqa: E402
+from fedmls.federation.deploy.nvflare_kits import provision  # noqa: E402
+from fedmls.federation.deploy.nvflare_kits import write_job as write_nvflare_job  # noqa: E402
 
 pytestmark = pytest.mark.deployed
 BATCH, SEED = 0.5, 3
@@ -33,7 +33,7 @@ PROBLEM = svm(n=3, m=120, columns=9)
 DEPLOY = """
 import sys
 from pathlib import Path
-from fedmls.federation.nvflare import Deployment
+from fedmls.federation.deploy.nvflare import Deployment
 folder, job, *nodes = map(Path, sys.argv[1:])
 with Deployment(folder, {node.stem: node for node in nodes}) as deployment:
     deployment.run(job)
@@ -276,7 +276,7 @@ if any("worker_process" in argument for argument in sys.orig_argv):
     import gc
     import json
     from nvflare.collab import collab
-    from fedmls.federation import nvflare_app
+    from fedmls.federation.transports import nvflare as nvflare_app
     from fedmls.federation.messages import decode
 
     honest, asked = nvflare_app.NodeApp.answer, set()

@@ -15,20 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import fedmls
-from fedmls.federation import (
-    InProcess,
-    Job,
-    Message,
-    MessageError,
-    Node,
-    NodeConfig,
-    Stopped,
-    decode,
-    drive,
-    encode,
-    secure,
-)
+from fedmls.federation import InProcess, Job, Message, MessageError, Node, NodeConfig, Stopped, decode, drive, encode
 from fedmls.federation import privacy as privacies
+from fedmls.federation import secure_sums as secure
 from fedmls.federation.messages import unseal
 from fedmls.federation.privacy import REFERENCES, Privacy
 from fedmls.rounds import participants
@@ -395,7 +384,7 @@ class Watched(InProcess):
 )
 def test_without_a_node_that_is_away_the_others_are_asked_anew(algorithm, private, tmp_path, monkeypatch):
     """The sum is over those who answered. The work is not done twice, nor is noise drawn twice for it."""
-    monkeypatch.setattr("fedmls.federation.driver.ASIDE", 1)
+    monkeypatch.setattr("fedmls.federation.server.driver.ASIDE", 1)
     noise = {"privacy": Privacy(clip=1e4, noise=1e-4), "report_objective": False, "impute": False} if private else {}
     problem = svm(n=6, m=90)
     configs = parts(problem, tmp_path / "parts")

@@ -23,7 +23,7 @@ from fedmls.algorithms import from_dict, to_dict
 from fedmls.checks import at_least, check_batch, hyperparameters, one_of, positive, real, truth, unknown, whole
 from fedmls.federation.messages import RUN_NAME
 from fedmls.federation.privacy import Privacy, check_private
-from fedmls.federation.secure import check_secure
+from fedmls.federation.secure_sums import check_secure
 from fedmls.files import whole_file
 from fedmls.losses import Loss, get_loss
 from fedmls.rounds import check_algorithm, participants
@@ -52,7 +52,7 @@ class Job:
     max_norm: an uploaded vector that is longer fails the check.  max_rows: so does a node that says it has more rows;
     with weights = "rows" they are its weight, and nobody can count them.
     privacy: noise on the uploads (:mod:`fedmls.federation.privacy`), a table with clip, noise and delta.
-    secure: the server sees sums over nodes only (:mod:`fedmls.federation.secure`).
+    secure: the server sees sums over nodes only (:mod:`fedmls.federation.secure_sums`).
     start: begin at the model of an earlier run, the path of its folder or of its model.npz on the server; in a file,
     relative to the file.
     """

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the guard imports this file, and nothing that takes long
-    from fedmls.federation.attempts import Attempts
+    from fedmls.federation.deploy.restarts import Attempts
 
 MARK = "fedmls.PROCESS"  # the deployment's folder and the participant's name: what a participant starts inherits it
 GUARD = "guard"  # the participant that outlives us, to clean up

@@ -1,4 +1,4 @@
-"""Attempts of an engine to run a job: one at a time, a word on how each ended, and when to give up. Linux."""
+"""How an engine's attempt to run a job ended: one attempt at a time, and a word in the job's folder. Linux."""
 
 import fcntl
 import json
@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from fedmls.federation.folder import CHECKPOINT
-from fedmls.federation.post import Stopped
+from fedmls.federation.errors import Stopped
 from fedmls.files import whole_file
 
 OUTCOME = "outcome.json"  # in the job's folder: how the last attempt ended
-MOST = 5  # attempts, one after the other, that come no exchange further
 
 
 class Outcome(NamedTuple):
@@ -49,23 +47,3 @@ def has_ended(folder: Path, name: str) -> bool:
     if outcome.failure:
         raise Stopped(outcome.failure)
     return True
-
-
-class Attempts:
-    """Counts what was begun again since the run in a folder last came further."""
-
-    def __init__(self, folder: Path) -> None:
-        self.checkpoint, self.lost = folder / CHECKPOINT, 0
-        self.before = self._progress()
-
-    def again(self, why: str) -> None:
-        """Something was lost and is to be begun again; Stopped if that was tried too often."""
-        now = self._progress()
-        self.lost = self.lost + 1 if now == self.before else 1
-        self.before = now
-        if self.lost >= MOST:
-            raise Stopped(f"tried {MOST} times, came no further: {why}")
-
-    def _progress(self) -> int:
-        """Changes with every exchange that is done."""
-        return self.checkpoint.stat().st_mtime_ns if self.checkpoint.exists() else 0

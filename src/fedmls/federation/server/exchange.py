@@ -1,35 +1,20 @@
 """Messages to nodes over a transport, and what is done when a node does not answer or its answer is not good."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError, encode, printable
-from fedmls.federation.replies import NodeRefused
+from fedmls.federation.server.replies import NodeRefused
+from fedmls.federation.transports.base import Transport
 from fedmls.simulation.recorder import Counters
 
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts to reach a node
-
-
-class Transport(Protocol):
-    """All that carries a federation."""
-
-    @property
-    def nodes(self) -> Sequence[str]:
-        """The names of the connected nodes."""
-
-    def exchange(self, messages: Mapping[str, bytes], timeout: float) -> tuple[dict[str, bytes], dict[str, str]]:
-        """Send each named node its message; return what came back within timeout seconds, and for every other node a
-        word on why not.
-        """
-
-
-class Stopped(ValueError):
-    """The run cannot go on, and why. Its checkpoint is that of the last exchange."""
 
 
 class Answers(NamedTuple):

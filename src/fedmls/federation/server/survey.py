@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.federation.data import sorted_classes
 from fedmls.federation.job import Job
+from fedmls.federation.node.rows import sorted_classes
 from fedmls.problem import check_weights
 from fedmls.types import Array
 

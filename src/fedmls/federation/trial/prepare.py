@@ -1,6 +1,6 @@
 """A trial of ``fedmls federate``, before it runs: its job, its nodes with their rows, its folder.
 
-The folder holds the job and its results (:mod:`fedmls.federation.folder`), and
+The folder holds the job and its results (:mod:`fedmls.federation.server.folder`), and
 
 trial.json   the engine, where the nodes' files are, and the command
 parts        data, configuration and state of each node, unless they are elsewhere
@@ -21,14 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.checks import is_sparse, one_of, setting, unknown, whole
-from fedmls.federation import replies
-from fedmls.federation.data import NodeConfig, Refused, label_texts, prepared, read_rows
-from fedmls.federation.folder import CHECKPOINT, EVENTS, SETUP
+from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError, encode
-from fedmls.federation.node import Node
-from fedmls.federation.split import PARTITIONS, split
-from fedmls.federation.survey import Survey, agree, natural
+from fedmls.federation.node.node import Node
+from fedmls.federation.node.rows import label_texts, prepared, read_rows
+from fedmls.federation.node_config import NodeConfig
+from fedmls.federation.server import replies
+from fedmls.federation.server.folder import CHECKPOINT, EVENTS, SETUP
+from fedmls.federation.server.survey import Survey, agree, natural
+from fedmls.federation.site_files import PARTITIONS, split
 from fedmls.files import whole_file
 from fedmls.problem import Problem
 from fedmls.simulation.run import Simulation
@@ -48,8 +50,8 @@ class Engine(NamedTuple):
 
 
 ENGINES = {
-    "nvflare": Engine("NVFlare", "fedmls.federation.nvflare", "nvflare", 360),
-    "flower": Engine("Flower", "fedmls.federation.flower", "flwr", 290),
+    "nvflare": Engine("NVFlare", "fedmls.federation.deploy.nvflare", "nvflare", 360),
+    "flower": Engine("Flower", "fedmls.federation.deploy.flower", "flwr", 290),
 }
 NODES = 3  # this and the next two: unless told otherwise
 PARAMETERS: dict[str, dict[str, Any]] = {"fedmls": {"lam0": "auto", "paired": True}, "fedmlse": {"lam0": "auto"}}

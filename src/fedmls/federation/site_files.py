@@ -9,8 +9,10 @@ import numpy as np
 
 from fedmls.checks import unknown
 from fedmls.datasets.files import kind_of, read_frame
-from fedmls.federation.data import NodeConfig, Refused, Rows, column_sums, label_texts, prepared, read_rows
+from fedmls.federation.errors import Refused
 from fedmls.federation.job import toml
+from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, prepared, read_rows
+from fedmls.federation.node_config import NodeConfig
 from fedmls.partition import by_column, dirichlet, iid, kmeans
 
 
@@ -29,7 +31,7 @@ def split(
 
     by: "kmeans", "iid" or "dirichlet" (:mod:`fedmls.partition`), or a column, whose values are the clients.
     label: the label column; the last one unless given.  ignore: columns that nodes are not to use.
-    Returns the configurations with their numbers of rows. Rows stay as they are written in the file.
+    Returns the configurations with their numbers of rows. SiteRows stay as they are written in the file.
     """
     file, out = Path(file), Path(out)
     if not file.exists():
@@ -59,14 +61,14 @@ def split(
     return written
 
 
-PARTITIONS: dict[str, Callable[[Rows, int, float, int], Any]] = {
+PARTITIONS: dict[str, Callable[[SiteRows, int, float, int], Any]] = {
     "kmeans": lambda rows, clients, alpha, seed: kmeans(_filled(rows), clients, seed),
     "iid": lambda rows, clients, alpha, seed: iid(rows.X.shape[0], clients, seed),
     "dirichlet": lambda rows, clients, alpha, seed: dirichlet(label_texts(rows.y), clients, alpha, seed),
 }
 
 
-def _filled(rows: Rows) -> Any:
+def _filled(rows: SiteRows) -> Any:
     counts, sums, _ = column_sums(rows, least=1)
     return prepared(rows, list(rows.columns), sums / np.maximum(counts, 1), None)
 

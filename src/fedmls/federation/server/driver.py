@@ -1,6 +1,6 @@
 """Engine 2: the server's side. Runs the algorithm of a job over a transport, exchange by exchange.
 
-    survey, begin   before round 1 (:mod:`fedmls.federation.opening`)
+    survey, begin   before round 1 (:mod:`fedmls.federation.server.first_exchanges`)
     round           what the algorithm sends down; what it sends up (paired FedMLS: two rounds in one exchange)
     close           the objective at the last model
 
@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 
 from fedmls.bounds.certificate import least
-from fedmls.federation import replies
-from fedmls.federation.clients import Clients, Gathered
-from fedmls.federation.folder import Folder, read_start
+from fedmls.federation.errors import Stopped
 from fedmls.federation.locks import InUse, alone
-from fedmls.federation.opening import Opening
-from fedmls.federation.post import Post, Stopped, Transport
-from fedmls.federation.state import At, Pending, Result
-from fedmls.federation.survey import Survey, natural
+from fedmls.federation.server import replies
+from fedmls.federation.server.exchange import Post
+from fedmls.federation.server.first_exchanges import Opening
+from fedmls.federation.server.folder import Folder, read_start
+from fedmls.federation.server.round_exchanges import Clients, Gathered
+from fedmls.federation.server.snapshot import At, Pending, Result
+from fedmls.federation.server.survey import Survey, natural
+from fedmls.federation.transports.base import Transport
 from fedmls.rounds import ServerRandom, check_participants, start_point
 from fedmls.simulation.recorder import Counters, Recorder
 from fedmls.types import Array, Run

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmls.federation.data import Refused
+from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
 from fedmls.federation.messages import fields
 from fedmls.federation.privacy import noisy
@@ -24,7 +24,7 @@ def values(points: Any, problem: Problem) -> list[dict[str, Any]]:
 
 
 def flat(done: list[dict[str, Any]]) -> Array:
-    """All numbers of these rounds, in the order of :meth:`fedmls.federation.replies.Shapes.parts`."""
+    """All numbers of these rounds, in the order of :meth:`fedmls.federation.server.replies.Shapes.parts`."""
     parts = []
     for one in done:
         parts += [*one["up"].values(), *([] if one["cut"] is None else [one["cut"]["p"], one["cut"]["a"]])]

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.federation import replies, secure
+from fedmls.federation import secure_sums as secure
+from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError
-from fedmls.federation.post import Post, Stopped, vectors
-from fedmls.federation.replies import Done, Masked, Shapes
-from fedmls.federation.state import At
-from fedmls.federation.survey import Survey
+from fedmls.federation.server import replies
+from fedmls.federation.server.exchange import Post, vectors
+from fedmls.federation.server.replies import Done, Masked, Shapes
+from fedmls.federation.server.snapshot import At
+from fedmls.federation.server.survey import Survey
 from fedmls.rounds import ServerRandom, drawn, message_types, participants, weighted_mean
 from fedmls.simulation.recorder import Counters
 from fedmls.types import Array

@@ -1,7 +1,7 @@
 """The client's side: answers messages from its own rows and from the state that it keeps on disk.
 
 A node needs nothing but its configuration: it may stay in memory, or be made anew for every message. Its state folder
-holds one file for each run (:mod:`fedmls.federation.node_state`), written before a reply leaves. A message delivered
+holds one file for each run (:mod:`fedmls.federation.node.state`), written before a reply leaves. A message delivered
 twice gets the same reply; if the server never saw the reply and went on without it, the node goes back to the state
 before; and a message that comes after a later one is not answered.
 """
@@ -17,11 +17,14 @@ from typing import Any
 import numpy as np
 
 from fedmls.checks import is_sparse, real
-from fedmls.federation import replies, secure, work
-from fedmls.federation.data import (
-    NodeConfig,
-    Refused,
-    Rows,
+from fedmls.federation import secure_sums as secure
+from fedmls.federation.errors import Refused
+from fedmls.federation.job import Job, reveals_objective
+from fedmls.federation.locks import alone
+from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode
+from fedmls.federation.node import rounds as work
+from fedmls.federation.node.rows import (
+    SiteRows,
     check_numbers,
     column_sums,
     label_texts,
@@ -29,12 +32,11 @@ from fedmls.federation.data import (
     read_rows,
     sorted_classes,
 )
-from fedmls.federation.job import Job, reveals_objective
-from fedmls.federation.locks import alone
-from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode
-from fedmls.federation.node_state import LOST, RunState, StateFolder, fingerprint
+from fedmls.federation.node.state import LOST, RunState, StateFolder, fingerprint
+from fedmls.federation.node_config import NodeConfig
 from fedmls.federation.privacy import check_installed, epsilon
-from fedmls.federation.survey import squares_around
+from fedmls.federation.server import replies
+from fedmls.federation.server.survey import squares_around
 from fedmls.files import whole_file
 from fedmls.local.client import RowsLocal
 from fedmls.problem import Problem
@@ -52,7 +54,7 @@ class Node:
         self.config = config if isinstance(config, NodeConfig) else NodeConfig.read(config)
         self.name = self.config.name
         self.state = StateFolder(self.config.state)
-        self._read: tuple[Any, Rows] | None = None
+        self._read: tuple[Any, SiteRows] | None = None
         self._problem: tuple[Any, Problem] | None = None
 
     def answer(self, message: bytes) -> bytes:
@@ -299,7 +301,7 @@ class Node:
             local.steps[:] = state["steps"]
         return local
 
-    def _rows(self) -> Rows:
+    def _rows(self) -> SiteRows:
         """The rows of the file, read again only when it has changed."""
         stamp = _stamp(self.config.data)
         if self._read is None or self._read[0] != stamp:

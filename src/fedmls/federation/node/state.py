@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.checks import is_sparse
-from fedmls.federation.data import Refused, Rows
+from fedmls.federation.errors import Refused
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
+from fedmls.federation.node.rows import SiteRows
 from fedmls.files import whole_file
 
 LOST = "a new run from the last model is the way to go on"
@@ -95,7 +96,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(encode(Message("digest", "digest", 0, 0, {"value": value}))).hexdigest()
 
 
-def fingerprint(rows: Rows) -> str:
+def fingerprint(rows: SiteRows) -> str:
     """A hash of a file's rows, labels and columns."""
     found = hashlib.sha256(repr((rows.columns, rows.X.shape)).encode())
     for array in (rows.X.data, rows.X.indices, rows.X.indptr) if is_sparse(rows.X) else (rows.X,):

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.federation.folder import CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP, write_setup
+from fedmls.federation.deploy.processes import end_left_behind
+from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
-from fedmls.federation.post import Stopped
-from fedmls.federation.processes import end_left_behind
-from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
+from fedmls.federation.server.folder import CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP, write_setup
+from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
 from fedmls.simulation.run import simulate
 
 Say = Callable[[str], None]

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fedmls.federation import replies, secure
+from fedmls.federation import secure_sums as secure
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message
-from fedmls.federation.post import Post
-from fedmls.federation.survey import Survey, agree, column_means, column_scales
+from fedmls.federation.server import replies
+from fedmls.federation.server.exchange import Post
+from fedmls.federation.server.survey import Survey, agree, column_means, column_scales
 from fedmls.simulation.recorder import Counters
 from fedmls.types import Array
 

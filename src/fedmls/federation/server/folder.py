@@ -26,7 +26,7 @@ import numpy as np
 
 from fedmls.federation.job import Job
 from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
-from fedmls.federation.survey import Survey
+from fedmls.federation.server.survey import Survey
 from fedmls.files import whole_file
 from fedmls.types import Array, Run
 
