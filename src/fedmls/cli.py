@@ -440,12 +440,12 @@ def runs(
     from datetime import datetime
 
     from fedmls.federation import NodeConfig
-    from fedmls.federation.locks import alone
+    from fedmls.federation.locks import exclusive
     from fedmls.federation.node.state import StateFolder
 
     folder = StateFolder(NodeConfig.read(file).state)
     folder.make()
-    with alone(folder.path / "lock", wait=True):
+    with exclusive(folder.path / "lock", wait=True):
         for run in folder.runs() if clear_all else clear or ():
             folder.clear(run)
             _say(f"{run} is cleared")

@@ -14,8 +14,9 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 import fedmls
-from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode, split
-from fedmls.federation.messages import unseal
+from fedmls.federation import InProcess, Job, Node, NodeConfig, Stopped, drive, split
+from fedmls.federation.codec import unseal
+from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, read_rows, sorted_classes
 from fedmls.federation.server.survey import natural
 from fedmls.rounds import message_types
@@ -47,7 +48,7 @@ def run(folder, configs, transport=InProcess, **job):
 def refusal(config, **job):
     """What the node says to the survey."""
     values = Job(**{"algorithm": fedmls.FedMLS(), "rounds": 3} | job).to_dict()
-    reply = decode(Node(config).answer(encode(Message("survey", "r", 1, 0, {"job": values}))))
+    reply = unpack_envelope(Node(config).answer(pack_envelope(Envelope("survey", "r", 1, 0, {"job": values}))))
     assert reply.kind == "refused"
     return reply.body["why"]
 
@@ -182,7 +183,7 @@ def test_nodes_that_do_not_fit_are_refused_by_name(tmp_path):
     message = "the nodes have different labels: node odd has 'Yes'; the others have 'no', 'yes'"
     with pytest.raises(Stopped, match=re.escape(message)):
         run(tmp_path, [*good, node(tmp_path, "odd", labels)])
-    kept = [decode(unseal(file.read_bytes())) for file in tmp_path.glob("state-*/*.state")]
+    kept = [unpack_envelope(unseal(file.read_bytes())) for file in tmp_path.glob("state-*/*.state")]
     assert [one.body["begin"] for one in kept] == [None] * len(kept)  # nothing has begun
     same = frame()
     same["ill"] = "yes"
@@ -246,7 +247,7 @@ def test_what_goes_wrong_unforeseen_stays_in_the_nodes_log(tmp_path, monkeypatch
         raise RuntimeError(f"unexpected: {secret}")
 
     config = node(tmp_path, "a", frame())
-    monkeypatch.setattr("fedmls.federation.node.node.read_rows", fails)
+    monkeypatch.setattr("fedmls.federation.node.site.read_rows", fails)
     assert refusal(config) == "it failed (RuntimeError); its file errors.log says more"
     assert secret in (config.state / "errors.log").read_text()
 
@@ -254,7 +255,7 @@ def test_what_goes_wrong_unforeseen_stays_in_the_nodes_log(tmp_path, monkeypatch
 @given(st.binary(max_size=200))
 def test_a_node_answers_whatever_it_is_sent(data):
     config = NodeConfig(name="a", data="nowhere.csv", state="/nonexistent/never-made")
-    assert decode(Node(config).answer(data)).kind == "refused"
+    assert unpack_envelope(Node(config).answer(data)).kind == "refused"
 
 
 UP = {  # kind of reply: its fields, as documented in docs/federation.md
@@ -287,7 +288,7 @@ def test_no_row_leaves_a_client(algorithm, job, tmp_path):
     names = {*message_types(algorithm)[1]._fields}
     values = {float(value).hex(): value for value in problem.X[:, :-1].ravel()}
     for _, _, reply in transport.carried:
-        message = decode(reply)
+        message = unpack_envelope(reply)
         assert set(message.body) == UP[message.kind]
         if message.kind == "surveyed":
             assert {np.shape(message.body[name]) for name in ("counts", "sums")} == {(d - 1,)}

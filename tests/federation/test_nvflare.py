@@ -277,7 +277,7 @@ if any("worker_process" in argument for argument in sys.orig_argv):
     import json
     from nvflare.collab import collab
     from fedmls.federation.transports import nvflare as nvflare_app
-    from fedmls.federation.messages import decode
+    from fedmls.federation.messages import unpack_envelope
 
     honest, asked = nvflare_app.NodeApp.answer, set()
 
@@ -287,12 +287,12 @@ if any("worker_process" in argument for argument in sys.orig_argv):
 
     @collab.publish
     def answer(self, message):
-        kind = decode(message).kind
+        kind = unpack_envelope(message).kind
         if kind not in asked:
             asked.add(kind)
             results = collab.other_clients(blocking=True, timeout=20).answer(message)
             for name, reply in results:
-                told = decode(reply) if isinstance(reply, bytes) else None
+                told = unpack_envelope(reply) if isinstance(reply, bytes) else None
                 tell(kind=kind, node=name, reply=told and told.kind, why=str(told and told.body.get("why")))
             for name, error in results.failures.items():
                 tell(kind=kind, node=name, reply=None, why=str(error.cause))

@@ -1,13 +1,14 @@
 """A real federation: the algorithms of the registry between machines, unchanged.
 
 job           what to run, one configuration for every transport;  node_config: the configuration of a node
-messages      what travels, and what both sides keep on disk
+messages      what travels, and what both sides keep on disk;  codec: MessagePack with arrays
 server/       the server: exchange by exchange, over a transport
 node/         the client: answers messages from its own rows
 transports/   what carries messages: within one process, NVFlare, Flower
 deploy/       processes, kits, keys: deployments on this machine and between machines
 trial/        ``fedmls federate``: a whole federation on this machine, beside the simulation
 privacy       clipping and noise, with an accountant;  secure_sums: sums that hide what they are made of
+uploads       what uploads look like, and the check of one;  columns: means and scales from sums
 site_files    one file cut into the files of nodes;  locks: one at a time;  errors: Refused, Stopped
 
 The modules certificates, flower, flower_app, flower_warm, nvflare and nvflare_app are old paths that live in kits, apps
@@ -17,9 +18,10 @@ Job(algorithm=fedmls.FedMLS(paired=True), rounds=100, batch=0.1).write("trial")
 result = drive("trial", InProcess(sorted(Path("parts").glob("*.toml"))))
 """
 
+from fedmls.federation.codec import MessageError
 from fedmls.federation.errors import Refused, Stopped
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, MessageError, decode, encode
+from fedmls.federation.messages import Message, decode, encode
 from fedmls.federation.node.node import Node
 from fedmls.federation.node_config import NodeConfig
 from fedmls.federation.server.driver import Driver, drive

@@ -15,7 +15,7 @@ class InUse(ValueError):
 
 
 @contextmanager
-def alone(file: Path, wait: bool) -> Iterator[None]:
+def exclusive(file: Path, wait: bool) -> Iterator[None]:
     """Hold the lock; wait for it, or raise :class:`InUse`."""
     with file.open("w") as lock:
         if fcntl is not None:

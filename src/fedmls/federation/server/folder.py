@@ -24,9 +24,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from fedmls.federation.codec import MEBIBYTE, MessageError, seal, unseal
 from fedmls.federation.job import Job
-from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
-from fedmls.federation.server.survey import Survey
+from fedmls.federation.messages import CheckpointFile, Message, decode, encode
+from fedmls.federation.server.snapshot import Snapshot
+from fedmls.federation.server.survey import SurveyedProblem
 from fedmls.files import whole_file
 from fedmls.types import Array, Run
 
@@ -36,7 +38,9 @@ MAY_CHANGE = ("rounds", "until", "timeout", "on_missing", "on_bad", "max_norm", 
 PACKAGES = ("fedmls", "numpy", "scipy", "numba", "msgpack")
 
 
-class Folder:
+class RunFolder:
+    """The folder of a job and of its run."""
+
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.job = Job.read(self.path)
@@ -61,28 +65,34 @@ class Folder:
                 line = line if file.read() == b"\n" else b"\n" + line  # after one that a full disk cut off
             file.write(line)
 
-    def save(self, run: str, exchange: int, k: int, survey: Survey, at: dict[str, Any]) -> None:
-        body = {"job": self.job.to_dict(), "survey": survey._asdict(), "at": at}
+    def save(self, run: str, survey: SurveyedProblem, snapshot: Snapshot) -> None:
+        """Write the checkpoint: the run after its last exchange."""
+        body = CheckpointFile(self.job.to_dict(), survey._asdict(), snapshot.plain())
+        spent = snapshot.spent
         with whole_file(self.checkpoint) as stream:
-            stream.write(seal(encode(Message("checkpoint", run, exchange, k, body))))
+            stream.write(seal(encode(Message(run, spent.exchanges, spent.round, body))))
 
-    def load(self) -> tuple[str, Survey, dict[str, Any], Job]:
-        """The run's name, the survey and the rest, if they belong to this job, and the job as it was then."""
+    def load(self) -> tuple[str, SurveyedProblem, Snapshot, Job]:
+        """Return the run's name, its survey and snapshot, if they belong to this job, and the job as it was then."""
         data = self.checkpoint.read_bytes()
         try:
             kept = decode(unseal(data), limit=max(len(data), MEBIBYTE), own=True)
+            if not isinstance(kept.body, CheckpointFile):
+                raise MessageError(f"a file of the kind {kept.kind!r}, not 'checkpoint'")
         except MessageError as error:
             raise ValueError(f"{self.checkpoint}: {error}; delete it to start anew") from None
-        before, now = kept.body["job"], self.job.to_dict()
+        before, now = kept.body.job, self.job.to_dict()
         for key in sorted({*before, *now} - {*MAY_CHANGE}):
             if before.get(key) != now.get(key):
                 raise ValueError(
                     f"{self.checkpoint} belongs to another job: its {key} is {before.get(key)!r}, "
                     f"not {now.get(key)!r}; take another folder, or begin anew with resume=False"
                 )
-        return kept.run, Survey(**kept.body["survey"]), kept.body["at"], Job.from_dict(before)
+        survey = SurveyedProblem(**kept.body.survey)
+        snapshot = Snapshot.from_plain(kept.body.at, self.job.algorithm, survey.n)
+        return kept.run, survey, snapshot, Job.from_dict(before)
 
-    def finish(self, survey: Survey, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
+    def finish(self, survey: SurveyedProblem, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
         """Write the results."""
         self._write_history(Run(self.job.algorithm, self.job.seed, self.job.batch, x, history, None))
         with whole_file(self.path / MODEL) as stream:
@@ -109,7 +119,7 @@ class Folder:
                 with whole_file(self.path / name) as stream:
                     stream.write(text.encode())
 
-    def _setup(self, survey: Survey) -> dict[str, Any]:
+    def _setup(self, survey: SurveyedProblem) -> dict[str, Any]:
         """What a results folder tells of every experiment, as far as a server knows it."""
         job = self.job
         return {
@@ -142,7 +152,7 @@ def _is_unknown(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _model_of(survey: Survey) -> dict[str, Any]:
+def _model_of(survey: SurveyedProblem) -> dict[str, Any]:
     """What x is a model of: predictions are ((row - means)/scales)·x, and + x[-1] with an intercept."""
     p = len(survey.columns)
     return {
@@ -154,7 +164,7 @@ def _model_of(survey: Survey) -> dict[str, Any]:
     }
 
 
-def read_start(start: str | Path, survey: Survey) -> Array:
+def read_start(start: str | Path, survey: SurveyedProblem) -> Array:
     """The model of an earlier run, in the coordinates of this one."""
     file = Path(start) / MODEL if Path(start).is_dir() else Path(start)
     try:

@@ -54,7 +54,7 @@ def _answer(context: Context, name: str, message: bytes) -> bytes:
         if node.name != name:
             raise ValueError(f"its node file is of {node.name!r}, but its key is registered as {name!r}")
     except (ValueError, OSError) as error:
-        return messages.encode(messages.Message("refused", "unknown", 0, 0, {"why": str(error)}))
+        return messages.encode(messages.Message("unknown", 0, 0, messages.Refusal(str(error))))
     return node.answer(message)
 
 

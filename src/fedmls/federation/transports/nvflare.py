@@ -16,7 +16,7 @@ from typing import Any
 from nvflare.collab import collab
 from nvflare.collab.api.exceptions import RunAborted
 
-from fedmls.federation.messages import Message, encode
+from fedmls.federation.messages import Message, Refusal, encode
 from fedmls.federation.transports.base import NODE_FILE
 from fedmls.federation.transports.shared_timer import SharedTimer
 
@@ -61,7 +61,7 @@ class NodeApp:
 
 
 def _refusal(why: str) -> bytes:
-    return encode(Message("refused", "unknown", 0, 0, {"why": why}))
+    return encode(Message("unknown", 0, 0, Refusal(why)))
 
 
 def _node(site: str) -> Any:

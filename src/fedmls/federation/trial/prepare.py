@@ -21,15 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.checks import is_sparse, one_of, setting, unknown, whole
+from fedmls.federation.codec import MessageError
 from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, MessageError, encode
-from fedmls.federation.node.node import Node
+from fedmls.federation.messages import Message, Survey, encode
+from fedmls.federation.node.first_exchanges import surveyed
 from fedmls.federation.node.rows import label_texts, prepared, read_rows
+from fedmls.federation.node.site import Site
 from fedmls.federation.node_config import NodeConfig
 from fedmls.federation.server import replies
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS, SETUP
-from fedmls.federation.server.survey import Survey, agree, natural
+from fedmls.federation.server.survey import SurveyedProblem, agree, natural
 from fedmls.federation.site_files import PARTITIONS, split
 from fedmls.files import whole_file
 from fedmls.problem import Problem
@@ -315,15 +317,14 @@ def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
     )
 
 
-def survey_of(job: Job, nodes: Mapping[str, Path]) -> Survey:
+def survey_of(job: Job, nodes: Mapping[str, Path]) -> SurveyedProblem:
     """What the server will learn before round 1, asked of the nodes here, where nothing is to be hidden."""
     job = replace(job, secure=False)
-    asked, found = Message("survey", "trial", 1, 0, {"job": job.to_dict()}), {}
+    asked, found = Message("trial", 1, 0, Survey(job.to_dict())), {}
     for name, file in nodes.items():
         try:
-            node = Node(replace(NodeConfig.read(file), peers=None))
-            told = encode(asked._replace(kind="surveyed", body=node.surveyed(job)))
-            found[name] = replies.surveyed(told, asked, job)
+            site = Site(replace(NodeConfig.read(file), peers=None))
+            found[name] = replies.surveyed(encode(asked.reply(surveyed(site, job))), asked, job)
         except (Refused, MessageError) as error:
             raise ValueError(f"node {name} refuses: {error}") from None
     return agree(job, found)
