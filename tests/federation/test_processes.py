@@ -22,7 +22,7 @@ from fedmls.federation.deploy.processes import (
     left_behind,
     marked,
 )
-from fedmls.federation.deploy.restarts import MOST, Attempts
+from fedmls.federation.deploy.restarts import MOST, Restarts
 from fedmls.federation.server.outcome import attempt, has_ended
 from tests.support.federations import wait_until
 
@@ -174,17 +174,19 @@ def test_the_folder_of_a_kit_keeps_what_is_called_private(tmp_path):
 
 
 def test_who_has_died_is_named_and_not_too_often(processes, tmp_path):
-    said, attempts = [], Attempts(tmp_path)
+    said, restarts = [], Restarts(tmp_path)
     for count in range(1, MOST):
         processes.start("site-1", [sys.executable, "-c", "exit('no disk')"], os.environ, tmp_path).wait()
-        assert processes.bury(["site-1"], attempts, said.append) == ["site-1"]
+        assert processes.collect_dead(["site-1"], restarts, said.append) == ["site-1"]
         assert said == count * ["site-1 has died; starting it again"]
-    assert processes.obituary("site-1").startswith("site-1 ended with exit status 1; its last word was: no disk (in /")
+    assert processes.how_it_ended("site-1").startswith(
+        "site-1 ended with exit status 1; its last word was: no disk (in /"
+    )
     (tmp_path / "checkpoint").touch()  # it has come further
     for _ in range(1, MOST):
-        processes.bury(["site-1"], attempts, said.append)
+        processes.collect_dead(["site-1"], restarts, said.append)
     with pytest.raises(Stopped, match="tried 5 times, came no further: site-1 ended with exit status 1"):
-        processes.bury(["site-1"], attempts, said.append)
+        processes.collect_dead(["site-1"], restarts, said.append)
 
 
 def test_how_an_attempt_ended_is_known_by_its_name(tmp_path):

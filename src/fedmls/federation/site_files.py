@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import tomli_w
 
 from fedmls.checks import unknown
 from fedmls.datasets.files import kind_of, read_frame
 from fedmls.federation.errors import Refused
-from fedmls.federation.job import toml
 from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, prepared, read_rows
 from fedmls.federation.node_config import NodeConfig
 from fedmls.partition import by_column, dirichlet, iid, kmeans
@@ -55,7 +55,7 @@ def split(
         about: dict[str, Any] = {"name": name, "data": name + table.suffix, "state": f"state/{name}"}
         about |= {"label": table.label, "columns": table.columns, "ignore": list(ignore) or None}
         table.write(out / f"{name}{table.suffix}", rows)
-        text = toml({key: value for key, value in about.items() if value is not None})
+        text = tomli_w.dumps({key: value for key, value in about.items() if value is not None})
         (out / f"{name}.toml").write_text(text, encoding="utf-8")
         written[out / f"{name}.toml"] = len(rows)
     return written

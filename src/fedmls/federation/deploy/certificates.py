@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-def certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> None:
+def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> None:
     """A CA (ca.crt, ca.key; those that are there are kept) and the server's server.crt and server.key for the hosts."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -77,7 +77,7 @@ def _usage(authority: bool) -> Any:
     return x509.KeyUsage(**signs, **dict.fromkeys(others, False))
 
 
-def node_key(file: Path) -> None:
+def make_node_key(file: Path) -> None:
     """The key of a node, as ssh-keygen -t ecdsa -b 384 makes it: the file, and its public part in file.pub."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
@@ -96,12 +96,14 @@ def _secret(file: Path, data: bytes) -> None:
 
 def main() -> None:
     """``python -m fedmls.federation.certificates``, for a federation between machines."""
-    parser = argparse.ArgumentParser(prog="python -m fedmls.federation.certificates", description=certificates.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m fedmls.federation.certificates", description=make_certificates.__doc__
+    )
     parser.add_argument("folder", type=Path, help="where; a CA that is there is kept")
     parser.add_argument("hosts", nargs="+", help="names and addresses under which the server is reached")
     parser.add_argument("--days", type=int, default=365, help="for which the server's certificate is valid")
     given = parser.parse_args()
-    certificates(given.folder, given.hosts, given.days)
+    make_certificates(given.folder, given.hosts, given.days)
 
 
 if __name__ == "__main__":

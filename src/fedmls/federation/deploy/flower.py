@@ -7,28 +7,26 @@ What runs inside Flower's processes is in :mod:`fedmls.federation.transports.flo
 import argparse
 import json
 import os
-import re
 import socket
 import ssl
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from fedmls.federation.deploy.certificates import certificates, node_key
-from fedmls.federation.deploy.processes import GUARD, Processes, Say, exit_on_signals, free_port, silent
-from fedmls.federation.deploy.restarts import Attempts
+import tomli_w
+
+from fedmls.federation.deploy.base import SERVER, Deployment
+from fedmls.federation.deploy.certificates import make_certificates, make_node_key
+from fedmls.federation.deploy.processes import Say, free_port
+from fedmls.federation.deploy.restarts import Restarts
 from fedmls.federation.errors import Stopped
-from fedmls.federation.job import toml_text
 from fedmls.federation.node_config import NodeConfig
 from fedmls.federation.server.outcome import has_ended
 
-SERVER = "server"  # a process of a deployment, besides the nodes
-RESERVED = (SERVER, GUARD)
 LOST = "the job is lost with the server"
 NAME = "fedmls"  # of the app, and of the connection to the SuperLink
 WARM = "warm"  # the folder through which the server's processes are started
@@ -73,88 +71,56 @@ class Lost(ConnectionError):
     """The job is lost with the server or with its own process."""
 
 
-class Deployment:
-    """A SuperLink, and a SuperNode for each node, as processes of this machine that listen on loopback only::
+class FlowerDeployment(Deployment):
+    """A deployment over Flower: a SuperLink with a certificate, and SuperNodes whose keys are registered."""
 
-        with Deployment(folder, {"site-1": Path("site-1/node.toml"), ...}) as deployment:
-            deployment.run(job_folder)
-
-    Entering makes a CA, the server's certificate and a key for each node, registers the keys, and waits until all
-    nodes are online. Leaving ends every process and removes the keys; the folder keeps the logs. Linux.
-    """
+    title, package, extra, megabytes = "Flower", "flwr", "flower", 290
 
     def __init__(self, folder: Path, nodes: Mapping[str, Path]) -> None:
-        if find_spec("flwr") is None:
-            raise ValueError("Flower is not installed; pip install 'fedmls[flower]'")
-        self.nodes = {name: Path(file).resolve() for name, file in nodes.items()}
-        for name, file in self.nodes.items():
-            if name in RESERVED or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
-                raise ValueError(
-                    f"{name!r} is no name for a node; take letters, digits, - and _, but not {' or '.join(RESERVED)}"
-                )
-            if (own := NodeConfig.read(file).name) != name:
-                raise ValueError(f"{file} is of node {own!r}, not of {name!r}; make the names the same")
-        self.folder = Path(folder).resolve()
+        super().__init__(folder, nodes)
         self.look = max(0.5, 0.15 * len(self.nodes))  # seconds; who looks for messages takes time from who works
         self.begin: dict[str, int] = {}  # where a process's log begins, since its last start
         self.numbers = count(1)  # of answers
 
-    def __enter__(self) -> Self:
-        self.processes, self._restore = Processes(self.folder), exit_on_signals()
-        try:
-            self.private = self.processes.private()
-            self._prepare()
-            self._launch(SERVER)
-            self._wait_for([SERVER])
-            self._register()
-            for name in self.nodes:
-                self._launch(name)
-            self._wait_for(self.nodes)
-        except BaseException:
-            self.close()
-            raise
-        return self
+    def _check_node(self, name: str, file: Path) -> None:
+        if (own := NodeConfig.read(file).name) != name:
+            raise ValueError(f"{file} is of node {own!r}, not of {name!r}; make the names the same")
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _start_all(self) -> None:
+        self._prepare()
+        self._start(SERVER)
+        self._wait_for([SERVER])
+        self._register()
+        for name in self.nodes:
+            self._start(name)
+        self._wait_for(self.nodes)
 
-    def close(self) -> None:
-        """End every process; remove the keys and Flower's files."""
-        self.processes.close()
-        self._restore()
-
-    def run(self, job_folder: Path, say: Say = silent) -> None:
-        """Run the job to its end, starting again what dies on the way; Stopped if the job failed.
-
-        A node that died is waited for by the run. With the server the job is lost: it is submitted again, and goes on
-        from its checkpoint.
+    def _run(self, folder: Path, restarts: Restarts, say: Say) -> None:
+        """A node that died is waited for by the run. With the server the job is lost: it is submitted again, and goes
+        on from its checkpoint.
         """
-        folder = Path(job_folder).resolve()
-        if not folder.is_dir():
-            raise ValueError(f"{folder} is no folder with a job")
-        attempts = Attempts(folder)
-        (self.private / "run.toml").write_text(f"job = {toml_text(str(folder))}\n", encoding="utf-8")
+        (self.private / "run.toml").write_text(tomli_w.dumps({"job": str(folder)}), encoding="utf-8")
         while True:
             try:
                 [answer] = self._flwr([["run", "app", NAME, "--run-config", "run.toml"]])
-                return self._follow(folder, answer["run-id"], attempts, say)
+                return self._follow(folder, answer["run-id"], restarts, say)
             except Lost as lost:
-                self._revive(attempts, say)
+                self._restart_dead(restarts, say)
                 say(f"{lost}; submitting the job again, which goes on from its last exchange")
             self._wait_for([SERVER])
 
-    def _follow(self, folder: Path, number: str, attempts: Attempts, say: Say) -> None:
+    def _follow(self, folder: Path, number: str, restarts: Restarts, say: Say) -> None:
         """Until the job has ended."""
         look = time.monotonic() + STATUS_SECONDS
         while not has_ended(folder, number):
-            if SERVER in self._revive(attempts, say):
+            if SERVER in self._restart_dead(restarts, say):
                 raise Lost(LOST)
             if time.monotonic() > look:
-                self._check(folder, number, attempts)
+                self._check(folder, number, restarts)
                 look = time.monotonic() + STATUS_SECONDS
             time.sleep(POLL_SECONDS)
 
-    def _check(self, folder: Path, number: str, attempts: Attempts) -> None:
+    def _check(self, folder: Path, number: str, restarts: Restarts) -> None:
         """Whether Flower takes the job for ended although it has told no outcome: its process was killed, or failed."""
         [answer] = self._flwr([["list", NAME, "--run-id", number]])
         [found] = answer["runs"]
@@ -163,20 +129,8 @@ class Deployment:
         if "exception" in found["status-details"]:
             raise Stopped(f"{found['status-details']}; the logs are in {self.processes.logs}")
         why = f"Flower ended the job ({found['status']}: {found['status-details'] or 'no word'})"
-        attempts.again(f"{why}; the logs are in {self.processes.logs}")
+        restarts.add(f"{why}; the logs are in {self.processes.logs}")
         raise Lost(why)
-
-    def kill(self, name: str) -> None:
-        """End a node, or the "server", as a power failure would."""
-        self.processes.end(name)
-        self.processes.started[name].wait()  # what has just lost its environment may not have ended yet
-
-    def _revive(self, attempts: Attempts, say: Say) -> list[str]:
-        """Start what does not run, and name it."""
-        dead = self.processes.bury((SERVER, *self.nodes), attempts, say)
-        for name in dead:
-            self._launch(name)
-        return dead
 
     def _wait_for(self, names: Iterable[str]) -> None:
         """Until they are online."""
@@ -184,7 +138,7 @@ class Deployment:
         while waiting := [name for name in waiting if not self._online(name)]:
             for name in waiting:
                 if not self.processes.is_running(name):
-                    raise RuntimeError(self.processes.obituary(name))
+                    raise RuntimeError(self.processes.how_it_ended(name))
                 if time.monotonic() > deadline:
                     log = self.processes.log(name)
                     raise TimeoutError(f"{name} is not online after {START_SECONDS:g} s; its log is {log}")
@@ -192,22 +146,20 @@ class Deployment:
 
     def _prepare(self) -> None:
         (self.private / "nodes").mkdir()
-        certificates(self.private, ["localhost", "127.0.0.1"])
+        make_certificates(self.private, ["localhost", "127.0.0.1"])
         for name, file in self.nodes.items():
-            node_key(self.private / "nodes" / name)
-            (self.private / "nodes" / f"{name}.toml").write_text(f"node = {toml_text(str(file))}\n", encoding="utf-8")
+            make_node_key(self.private / "nodes" / name)
+            (self.private / "nodes" / f"{name}.toml").write_text(tomli_w.dumps({"node": str(file)}), encoding="utf-8")
         self.port = free_port()
-        (self.private / "config.toml").write_text(
-            f'[superlink.{NAME}]\naddress = "127.0.0.1:{self.port}"\n'
-            f"root-certificates = {toml_text(str(self.private / 'ca.crt'))}\n",
-            encoding="utf-8",
-        )
+        link = {"address": f"127.0.0.1:{self.port}", "root-certificates": str(self.private / "ca.crt")}
+        config = tomli_w.dumps({"superlink": {NAME: link}})
+        (self.private / "config.toml").write_text(config, encoding="utf-8")
         write_app(self.private / "app")
 
     def _register(self) -> None:
         self._flwr([["supernode", "register", f"nodes/{name}.pub", NAME, "--name", name] for name in self.nodes])
 
-    def _launch(self, name: str) -> None:
+    def _start(self, name: str) -> None:
         warm = [sys.executable, "-m", "fedmls.federation.deploy.flower_warm"]
         if name == SERVER:
             command = [*warm, "--in", WARM, "flower-superlink", "--port", str(self.port), "--enable-supernode-auth"]

@@ -13,20 +13,19 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+from fedmls.federation.deploy.base import SERVER, Deployment
 from fedmls.federation.deploy.nvflare_kits import ADMIN, PROJECT, provision, write_job
-from fedmls.federation.deploy.processes import GUARD, Processes, Say, exit_on_signals, free_port, silent
-from fedmls.federation.deploy.restarts import Attempts
+from fedmls.federation.deploy.processes import GUARD, Processes, Say, free_port, silent
+from fedmls.federation.deploy.restarts import Restarts
 from fedmls.federation.job import Job
 from fedmls.federation.server.outcome import has_ended
 from fedmls.federation.transports.base import NODE_FILE
 
-SERVER, CONSOLE = "server", "console"  # processes of a deployment, besides the nodes
+CONSOLE = "console"  # a process of a deployment, besides the server and the nodes
 HOST = "localhost"
-RESERVED = (SERVER, CONSOLE, GUARD, HOST)
 POLL_SECONDS = 0.3  # between two looks at a job
 LOOKS = 10  # at a job for one at the nodes
 JOBS_SECONDS = 300.0  # for all nodes to be asked for their jobs, some of which may not answer
@@ -98,37 +97,36 @@ class Console:
 
     def run(
         self,
-        job_folder: Path,
+        folder: Path,
         since: Mapping[str, float],
+        restarts: Restarts,
         say: Say = silent,
-        revive: Callable[[Attempts, Say], list[str]] = lambda *_: [],
+        restart_dead: Callable[[], list[str]] = lambda: [],
     ) -> None:
-        """Submit the job, and again from its checkpoint until it has ended; Stopped if it failed.
+        """Submit the job of the folder, and again from its checkpoint until it has ended; raise Stopped if it failed.
 
-        since: the nodes, and since when they are there.  revive: starts again what has died, where that is in our
-        hands, and names it.
+        since: the nodes, and since when they are there.  restart_dead: starts again what has died, where that is in our
+        hands, and returns the names.
         """
-        folder, definition = Path(job_folder).resolve(), self.kit / "transfer" / "job"
-        if not folder.is_dir():
-            raise ValueError(f"{folder} is no folder with a job")
+        definition = self.kit / "transfer" / "job"
         write_job(definition, folder, since)
-        attempts, waits = Attempts(folder), False
+        waits = False
         while True:
             try:
-                self.wait_for(since, lambda: revive(attempts, say), for_ever=waits)
+                self.wait_for(since, restart_dead, for_ever=waits)
                 waits = Job.read(folder).on_missing == "wait"  # it has begun: who is away now is waited for
-                lost = self._follow(self.ask("submit", str(definition)), folder, lambda: revive(attempts, say))
+                lost = self._follow(self.ask("submit", str(definition)), folder, restart_dead)
             except Lost as error:
-                dead = revive(attempts, say)
+                dead = restart_dead()
                 lost = WITH + ", ".join(dead) if dead else f"the server does not answer ({error})"
             if not lost:
                 return
             if not lost.startswith(WITH):  # that counts already
-                attempts.again(f"{lost}; the logs are in {self.processes.logs}")
+                restarts.add(f"{lost}; the logs are in {self.processes.logs}")
             say(f"{lost}; submitting the job again, which goes on from its last exchange")
 
-    def _follow(self, job: str, folder: Path, revive: Callable[[], list[str]]) -> str:
-        """Why the job is lost; nothing if it came to its end."""
+    def _follow(self, job: str, folder: Path, restart_dead: Callable[[], list[str]]) -> str:
+        """Return why the job is lost; nothing if it came to its end."""
         joined: set[str] = set()
         while True:
             for _ in range(LOOKS):
@@ -136,7 +134,7 @@ class Console:
                 status = self.ask("status", job)
                 if has_ended(folder, job):  # looked at last: it is told before a job ends
                     return ""
-                if dead := revive():
+                if dead := restart_dead():
                     return WITH + ", ".join(dead)
                 if status.startswith("FINISHED"):
                     return f"NVFlare ended the job ({status})"
@@ -147,74 +145,43 @@ class Console:
                 return f"{', '.join(gone)} has no part in the job any more"
 
 
-class Deployment:
-    """A server, and a client for each node, as processes of this machine that listen on loopback only::
+class NVFlareDeployment(Deployment):
+    """A deployment over NVFlare: everybody has a certificate of one CA."""
 
-        with Deployment(folder, {"site-1": Path("site-1/node.toml"), ...}) as deployment:
-            deployment.run(job_folder)
-
-    Entering makes a CA and everybody's certificates, and waits until all nodes are online. Leaving ends every process
-    and removes the certificates; the folder keeps the logs. Linux.
-    """
+    title, package, extra, megabytes = "NVFlare", "nvflare", "nvflare", 360
+    reserved = (SERVER, CONSOLE, GUARD, HOST)
 
     def __init__(self, folder: Path, nodes: Mapping[str, Path]) -> None:
-        if find_spec("nvflare") is None:
-            raise ValueError("NVFlare is not installed; pip install 'fedmls[nvflare]'")
-        self.folder = Path(folder).resolve()
-        if re.search(r"[\s'\"\\]", str(self.folder)):
-            raise ValueError(f"NVFlare takes no spaces or quotes in a path, as in {self.folder}; name another folder")
-        self.nodes = {name: Path(file).resolve() for name, file in nodes.items()}
-        for name, file in self.nodes.items():
-            if name in RESERVED or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
-                raise ValueError(
-                    f"{name!r} is no name for a node; take letters, digits, - and _, but not {' or '.join(RESERVED)}"
-                )
-            if not file.is_file():
-                raise ValueError(f"node {name!r} has no configuration file {file}")
+        path = Path(folder).resolve()
+        self.check_installed()
+        if re.search(r"[\s'\"\\]", str(path)):
+            raise ValueError(f"NVFlare takes no spaces or quotes in a path, as in {path}; name another folder")
+        super().__init__(folder, nodes)
         self.since = dict.fromkeys(self.nodes, 0.0)  # when each was started
 
-    def __enter__(self) -> Self:
-        self.processes = Processes(self.folder)
-        self._restore = exit_on_signals()
-        try:
-            private, self.port = self.processes.private(), free_port()
-            kits = provision(private, HOST, self.nodes, self.port, private)
-            self.kits = {**kits, SERVER: kits[HOST]}
-            for name in (SERVER, *self.nodes):
-                self._start(name)
-            self.console = Console(kits[ADMIN], self.processes, START_SECONDS)
-            self.console.wait_for(self.since, self._check_started)
-        except BaseException:
-            self.close()
-            raise
-        return self
+    def _check_node(self, name: str, file: Path) -> None:
+        if not file.is_file():
+            raise ValueError(f"node {name!r} has no configuration file {file}")
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _start_all(self) -> None:
+        self.port = free_port()
+        kits = provision(self.private, HOST, self.nodes, self.port, self.private)
+        self.kits = {**kits, SERVER: kits[HOST]}
+        for name in (SERVER, *self.nodes):
+            self._start(name)
+        self.console = Console(kits[ADMIN], self.processes, START_SECONDS)
+        self.console.wait_for(self.since, self._check_started)
 
-    def close(self) -> None:
-        """End every process and remove all keys and NVFlare's own files."""
-        self.processes.close()
-        self._restore()
-
-    def run(self, job_folder: Path, say: Say = silent) -> None:
-        """Run the job to its end, starting again what dies on the way; Stopped if the job failed."""
-        self.console.run(job_folder, self.since, say, self._revive)
-
-    def kill(self, name: str) -> None:
-        """End a node, or the "server", as a power failure would."""
-        self.processes.end(name)
+    def _run(self, folder: Path, restarts: Restarts, say: Say) -> None:
+        self.console.run(folder, self.since, restarts, say, lambda: self._restart_dead(restarts, say))
 
     def _check_started(self) -> None:
         for name in (SERVER, *self.nodes):
             if not self.processes.is_running(name):
-                raise RuntimeError(self.processes.obituary(name))
+                raise RuntimeError(self.processes.how_it_ended(name))
 
-    def _revive(self, attempts: Attempts, say: Say) -> list[str]:
-        """Start what does not run, and name it."""
-        dead = self.processes.bury((SERVER, *self.nodes), attempts, say)
-        for name in dead:
-            self._start(name)
+    def _restart_dead(self, restarts: Restarts, say: Say) -> list[str]:
+        dead = super()._restart_dead(restarts, say)
         if SERVER in dead:
             self.processes.end(CONSOLE)  # its session was with the old one
         return dead
@@ -231,14 +198,16 @@ class Deployment:
 
 
 def run_job(kit: Path, job_folder: Path, nodes: Iterable[str], patience: float = 3600.0, say: Say = silent) -> None:
-    """Run a job, on the server's machine, of a federation that is deployed; Stopped if it failed.
+    """Run a job, on the server's machine, of a federation that is deployed; raise Stopped if it failed.
 
     kit: the administrator's.  patience: how many seconds to wait for nodes, or the server, that are away.
     """
-    kit = Path(kit).resolve()
+    kit, folder = Path(kit).resolve(), Path(job_folder).resolve()
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder with a job")
     processes = Processes(kit)
     try:
-        Console(kit, processes, patience).run(job_folder, dict.fromkeys(nodes, 0.0), say)
+        Console(kit, processes, patience).run(folder, dict.fromkeys(nodes, 0.0), Restarts(folder), say)
     finally:
         processes.close()
 

@@ -65,7 +65,7 @@ def _deploy(trial: Trial, say: Say) -> Times:
         say(left)
     say(f"{engine.title}: starting a server and {n} nodes on this machine; logs are in {trial.folder / DEPLOYMENT}")
     marks = [time.time()]
-    with Lines(trial, say) as lines, engine.deployment(trial.folder, trial.nodes) as running:
+    with Lines(trial, say) as lines, engine(trial.folder / DEPLOYMENT, trial.nodes) as running:
         marks.append(time.time())
         say(f"all are online after {marks[1] - marks[0]:.1f} s; submitting the job")
         running.run(trial.folder, say)
