@@ -30,8 +30,8 @@ from drill_faults import AGAIN, COMMAND, FAULTS, GOES_ON, NEW_START, Fault, Scen
 
 import fedmls
 from fedmls.federation import InProcess, Job, NodeConfig, drive
-from fedmls.federation.folder import CHECKPOINT
-from fedmls.federation.trial import ENGINES, Source, events, node_files, problem_of, simulation
+from fedmls.federation.server.folder import CHECKPOINT
+from fedmls.federation.trial.prepare import ENGINES, Source, events, node_files, problem_of, simulation
 from fedmls.results.layout import MODEL
 
 ROUNDS = {"nvflare": 160, "flower": 14}  # some twenty seconds each

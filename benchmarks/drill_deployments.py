@@ -14,10 +14,11 @@ from unittest.mock import patch
 
 from drill_proxy import Proxy
 
-from fedmls.federation import Stopped, flower, nvflare
-from fedmls.federation.nvflare_kits import provision
-from fedmls.federation.processes import PRIVATE, marked
-from fedmls.federation.trial import events
+from fedmls.federation import Stopped
+from fedmls.federation.deploy import flower, nvflare
+from fedmls.federation.deploy.nvflare_kits import provision
+from fedmls.federation.deploy.processes import PRIVATE, marked
+from fedmls.federation.trial.prepare import events
 
 VICTIM = "site-2"  # the node that things happen to
 TWIN = "twin"
@@ -25,7 +26,7 @@ SERVER = "server"
 POLL_SECONDS = 0.05
 
 
-class NVFlare(nvflare.Deployment):
+class NVFlare(nvflare.NVFlareDeployment):
     """The kit of the node is made with the proxy's port in it, under the same CA."""
 
     proxy: Proxy | None = None
@@ -37,10 +38,10 @@ class NVFlare(nvflare.Deployment):
             self.kits[name] = provision(private, nvflare.HOST, self.nodes, self.proxy.port, private)[name]
         super()._start(name)
 
-    def _revive(self, *arguments: Any) -> list[str]:
+    def _restart_dead(self, *arguments: Any) -> list[str]:
         if self.over:
             raise Stopped("the deployment was taken down")
-        return super()._revive(*arguments)
+        return super()._restart_dead(*arguments)
 
     def close(self) -> None:
         self.over = True
@@ -56,27 +57,27 @@ class NVFlare(nvflare.Deployment):
         self.since.update(since)
 
 
-class Flower(flower.Deployment):
+class Flower(flower.FlowerDeployment):
     """The node is given the proxy's port."""
 
     proxy: Proxy | None = None
     over = False
 
-    def _launch(self, name: str) -> None:
+    def _start(self, name: str) -> None:
         if name != VICTIM:
-            super()._launch(name)
+            super()._start(name)
             return
         port, self.proxy = self.port, self.proxy or Proxy(self.port)
         self.port = self.proxy.port
         try:
-            super()._launch(name)
+            super()._start(name)
         finally:
             self.port = port
 
-    def _revive(self, *arguments: Any) -> list[str]:
+    def _restart_dead(self, *arguments: Any) -> list[str]:
         if self.over:
             raise Stopped("the deployment was taken down")
-        return super()._revive(*arguments)
+        return super()._restart_dead(*arguments)
 
     def close(self) -> None:
         self.over = True
@@ -87,7 +88,7 @@ class Flower(flower.Deployment):
     def start_twin(self) -> None:
         """Another SuperNode with the key of the node."""
         with renamed(self.processes):
-            self._launch(VICTIM)
+            self._start(VICTIM)
 
 
 DEPLOYMENTS: dict[str, Callable[..., Any]] = {"nvflare": NVFlare, "flower": Flower}

@@ -384,7 +384,7 @@ def split(
     fedmls federate --parts runs them.
     """
     from fedmls.federation import NodeConfig
-    from fedmls.federation.split import split as cut
+    from fedmls.federation.site_files import split as cut
 
     written = cut(file, out, by=by, clients=clients, label=label, ignore=ignore or (), alpha=alpha, seed=seed)
     configs = [NodeConfig.read(config) for config in written]
@@ -401,7 +401,7 @@ def key(
 ) -> None:
     """The public key of a node, for the peers of others in secure runs; its key is made if there is none."""
     from fedmls.federation import NodeConfig
-    from fedmls.federation.secure import as_text, private_key, public_key
+    from fedmls.federation.secure_sums import as_text, private_key, public_key
 
     _say(as_text(public_key(private_key(NodeConfig.read(file).key_file))))
 
@@ -420,7 +420,7 @@ def peers(
     The exit code is 1 if something is wrong, or if there are no peers.
     """
     from fedmls.federation import NodeConfig
-    from fedmls.federation import secure as sums
+    from fedmls.federation import secure_sums as sums
 
     config = NodeConfig.read(file)
     own = sums.public_key(sums.private_key(config.key_file))
@@ -448,12 +448,12 @@ def runs(
     from datetime import datetime
 
     from fedmls.federation import NodeConfig
-    from fedmls.federation.locks import alone
-    from fedmls.federation.node_state import StateFolder
+    from fedmls.federation.locks import exclusive
+    from fedmls.federation.node.state import StateFolder
 
     folder = StateFolder(NodeConfig.read(file).state)
     folder.make()
-    with alone(folder.path / "lock", wait=True):
+    with exclusive(folder.path / "lock", wait=True):
         for run in folder.runs() if clear_all else clear or ():
             folder.clear(run)
             _say(f"{run} is cleared")
@@ -522,8 +522,8 @@ def federate(
     Compares the model with that of the simulation. Everything is taken down again.
     Ctrl-C keeps what was done: --resume goes on.
     """
-    from fedmls.federation import federate as federating
-    from fedmls.federation import trial as trials
+    from fedmls.federation.trial import execute as federating
+    from fedmls.federation.trial import prepare as trials
 
     changes = {"rounds": rounds, "until": until}
     options = {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}

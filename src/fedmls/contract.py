@@ -14,7 +14,8 @@ import numpy as np
 
 from fedmls.algorithms import find_installed, from_dict, to_dict
 from fedmls.compression import Compressed, address_inside
-from fedmls.federation import InProcess, Job, Message, NodeConfig, decode, drive, encode
+from fedmls.federation import InProcess, Job, NodeConfig, drive
+from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from fedmls.problem import OracleProblem, Problem
 from fedmls.rounds import ServerRandom, drawn, require_algorithm, weighted_mean
 from fedmls.simulation.run import simulate
@@ -308,7 +309,7 @@ def _travelled(message: Any, what: str) -> Any:
     """The message, or a state, as it is on the other side."""
     body = {"rounds": [message._asdict()], "values": []}
     try:
-        received = decode(encode(Message("done", "check", 1, 1, body))).body["rounds"][0]
+        received = unpack_envelope(pack_envelope(Envelope("done", "check", 1, 1, body))).body["rounds"][0]
     except (TypeError, ValueError) as error:
         raise BrokenContract(f"{what} cannot be sent: {error}") from None
     for name, value in message._asdict().items():

@@ -130,7 +130,7 @@ def left_behind() -> dict[str, list[int]]:
     """Processes that trials of a federation have left behind, by the trial's folder."""
     if sys.platform != "linux":
         return {}
-    from fedmls.federation import processes
+    from fedmls.federation.deploy import processes
 
     return {_short(str(folder.parent)): found for folder, found in processes.left_behind().items()}
 

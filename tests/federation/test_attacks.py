@@ -19,9 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedmls
-from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode, replies, secure
-from fedmls.federation.messages import MessageError, unseal
-from fedmls.federation.replies import NodeRefused
+from fedmls.federation import InProcess, Job, Node, NodeConfig, Stopped, drive
+from fedmls.federation import secure_sums as secure
+from fedmls.federation.codec import MessageError, unseal
+from fedmls.federation.messages import Envelope, decode, pack_envelope, unpack_envelope
+from fedmls.federation.server import replies
+from fedmls.federation.server.replies import NodeRefused
+from fedmls.federation.uploads import upload_shapes
 from tests.federation.test_faults import Crash, Crashing
 from tests.support.federations import federate, parts
 from tests.support.problems import svm
@@ -47,7 +51,7 @@ class Until(InProcess):
 
     def exchange(self, messages, timeout):
         if self.calls + 1 == self.call:
-            self.kept = {name: decode(message) for name, message in messages.items()}
+            self.kept = {name: unpack_envelope(message) for name, message in messages.items()}
             raise Kept
         return super().exchange(messages, timeout)
 
@@ -62,11 +66,11 @@ def messages_of(call, configs, folder, **job):
 
 
 def asked(node, message, **body):
-    return decode(Node(node).answer(encode(message._replace(body=message.body | body))))
+    return unpack_envelope(Node(node).answer(pack_envelope(message._replace(body=message.body | body))))
 
 
 def same(reply, other):
-    return encode(reply) == encode(other)
+    return pack_envelope(reply) == pack_envelope(other)
 
 
 def pinned(configs):
@@ -119,12 +123,12 @@ def test_no_question_has_two_answers(questions, fresh, tmp_path_factory):
     for exchange, after, mu1 in questions:
         among = [[i, after] for i in range(3)]
         body = {"after": after, "among": among, "rounds": [round_of(first, mu1)]}
-        question = encode(first._replace(exchange=exchange, body=first.body | body))
-        reply = decode((Node(configs[1]) if fresh else node).answer(question))
+        question = pack_envelope(first._replace(exchange=exchange, body=first.body | body))
+        reply = unpack_envelope((Node(configs[1]) if fresh else node).answer(question))
         if reply.kind == "masked":
             told = answers.setdefault(question, reply.body["uploads"])
             assert np.array_equal(told, reply.body["uploads"])
-            assert exchange == max(decode(one).exchange for one in answers)
+            assert exchange == max(unpack_envelope(one).exchange for one in answers)
 
 
 def test_a_message_that_comes_too_late_changes_nothing(tmp_path):
@@ -386,7 +390,7 @@ def good_replies(folder, **job):
     """A good reply of every kind, with what was asked and its check."""
     configs, checks = parts(PROBLEM, folder / "parts"), []
     wanted = Job(**JOB | job)
-    shapes = replies.upload_shapes(wanted.algorithm, 5, 3, wanted.certificate is not None, wanted.max_norm)
+    shapes = upload_shapes(wanted.algorithm, 5, 3, wanted.certificate is not None, wanted.max_norm)
     kinds = {
         "survey": lambda data, asked: replies.surveyed(data, asked, wanted),
         "sums": lambda data, asked: replies.masked_sums(data, asked, 8),
@@ -395,7 +399,8 @@ def good_replies(folder, **job):
     }
     for call in (1, 2, 3, 4, 5) if wanted.secure else (1, 2, 4):
         found = messages_of(call, configs, folder / str(call), **job)["site-1"]
-        checks.append((Node(configs[0]).answer(encode(found)), found, kinds[found.kind]))
+        question = pack_envelope(found)
+        checks.append((Node(configs[0]).answer(question), decode(question), kinds[found.kind]))
     return checks
 
 
@@ -446,10 +451,10 @@ def test_no_damage_raises_anything_but_a_rejection(good, data):
 @settings(max_examples=200)
 def test_whatever_passes_the_survey_is_agreed_on_or_named(rows, sums, squares, classes, columns):
     """Checks of one reply, and what is made of all of them: finite means and scales, positive weights that sum to 1."""
-    from fedmls.federation.survey import agree
+    from fedmls.federation.server.survey import agree
 
     wanted = Job(algorithm=fedmls.FedMLS(), rounds=1, standardise=True, weights="rows")
-    question, found = Message("survey", "r", 1, 0, {"job": {}}), {}
+    question, found = Envelope("survey", "r", 1, 0, {"job": {}}), {}
     bodies = {
         "honest": {"rows": 9, "columns": list("abcd"), "classes": ["x", "y"], "sums": [1.0] * 4, "squares": [1.0] * 4},
         "liar": {"rows": rows, "columns": columns, "classes": classes, "sums": sums, "squares": squares},
@@ -459,7 +464,9 @@ def test_whatever_passes_the_survey_is_agreed_on_or_named(rows, sums, squares, c
         arrays = {key: np.array(body[key]) for key in ("sums", "squares")}
         whole = body | arrays | {"counts": np.full(4, 9), "reports_objective": True, "key": None}
         with contextlib.suppress(MessageError):
-            found[name] = replies.surveyed(encode(question._replace(kind="surveyed", body=whole)), question, wanted)
+            found[name] = replies.surveyed(
+                pack_envelope(question._replace(kind="surveyed", body=whole)), question, wanted
+            )
     try:
         survey = agree(wanted, found)
     except ValueError as error:
@@ -474,7 +481,7 @@ def test_whatever_passes_the_survey_is_agreed_on_or_named(rows, sums, squares, c
 def test_a_few_bytes_take_no_more_memory_than_the_job_expects(tmp_path):
     """Twelve arrays, each below the limit of one; lists that say they are long; a million empty maps."""
     wanted = Job(algorithm=fedmls.FedMLS(), rounds=1)
-    question = Message("survey", "r", 1, 0, {"job": {}})
+    question = Envelope("survey", "r", 1, 0, {"job": {}})
     whole = {"schema": 1, "run": "r", "exchange": 1, "round": 0, "kind": "surveyed"}
     zeros = {"dtype": "float64", "shape": [8 * 2**20], "places": b"", "raw": b""}
     deep = b"\xdd\x00\x00\xff\xff" * 500
@@ -496,8 +503,8 @@ def check_memory(data, question, wanted):
 
 def survey_with(**change):
     def corrupt(data):
-        message = decode(data)
-        return encode(message._replace(body=message.body | change))
+        message = unpack_envelope(data)
+        return pack_envelope(message._replace(body=message.body | change))
 
     return corrupt
 
@@ -539,8 +546,8 @@ def test_a_state_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").touch()
     [config, *_] = parts(PROBLEM, tmp_path / "parts")
     config = NodeConfig(name="a", data=config.data, state=tmp_path / "file" / "state")
-    survey = Message("survey", "r-1", 1, 0, {"job": Job(algorithm=fedmls.FedMLS(), **JOB).to_dict()})
-    reply = decode(Node(config).answer(encode(survey)))
+    survey = Envelope("survey", "r-1", 1, 0, {"job": Job(algorithm=fedmls.FedMLS(), **JOB).to_dict()})
+    reply = unpack_envelope(Node(config).answer(pack_envelope(survey)))
     assert reply.kind == "refused"
     assert reply.body["why"] == "it failed (NotADirectoryError), and its state folder cannot be written"
 
@@ -554,7 +561,7 @@ def test_what_a_node_keeps_is_for_its_owner_alone(tmp_path):
     try:
         Job(algorithm=fedmls.FedAvg(), secure=True, **JOB).write(tmp_path)
         drive(tmp_path, InProcess(configs))
-        Node(configs[0]).answer(encode(Message("survey", "r", 1, 0, {"job": 3})))
+        Node(configs[0]).answer(pack_envelope(Envelope("survey", "r", 1, 0, {"job": 3})))
         Node(configs[0])._failed(RuntimeError("a row"))
     finally:
         os.umask(before)
@@ -568,13 +575,13 @@ def test_what_a_node_keeps_is_for_its_owner_alone(tmp_path):
 FULL = """
 import resource, sys
 from fedmls.federation import InProcess, NodeConfig, drive
-from fedmls.federation import folder as files
-save = files.Folder.save
-def full(self, run, number, *rest):
-    if number == 4:  # no file may grow beyond this any more, as on a disk that is full
+from fedmls.federation.server import folder as files
+save = files.RunFolder.save
+def full(self, run, survey, snapshot):
+    if snapshot.spent.exchanges == 4:  # no file may grow beyond this any more, as on a disk that is full
         resource.setrlimit(resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
-    save(self, run, number, *rest)
-files.Folder.save = full
+    save(self, run, survey, snapshot)
+files.RunFolder.save = full
 nodes = [NodeConfig(name=n, data=d, state=s) for n, d, s in (a.split(",") for a in sys.argv[2:])]
 try:
     drive(sys.argv[1], InProcess(nodes))
@@ -598,11 +605,11 @@ def test_a_full_disk_is_told(tmp_path):
 
 
 def test_an_event_after_half_a_line_is_a_line_of_its_own(tmp_path):
-    from fedmls.federation.folder import Folder
+    from fedmls.federation.server.folder import RunFolder
 
     Job(algorithm=fedmls.FedMLS(), **JOB).write(tmp_path)
     (tmp_path / "events.jsonl").write_text('{"event": "waiting"}\n{"event": "sto')
-    Folder(tmp_path).event(event="stopped", why="full")
+    RunFolder(tmp_path).event(event="stopped", why="full")
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert len(lines) == 3
     assert json.loads(lines[2])["why"] == "full"
@@ -655,7 +662,9 @@ def test_epsilon_is_that_of_what_was_released(resumed, last, paired, tmp_path_fa
         except Stopped as stopped:
             assert "for which its ε was told" in str(stopped)  # noqa: PT017
             told.append(json.loads((folder / "setup.json").read_text())["epsilon"])
-        released = [decode(unseal(file.read_bytes())).body["released"] for file in folder.glob("parts/state/*/*.state")]
+        released = [
+            unpack_envelope(unseal(file.read_bytes())).body["released"] for file in folder.glob("parts/state/*/*.state")
+        ]
         assert told[-1] is None or told[-1] >= noise.epsilon(max(released))
     assert told[-1] is not None
 
@@ -725,7 +734,7 @@ def test_a_run_that_was_cleared_is_gone_and_nothing_in_it_is_answered_again(tmp_
     assert command("runs", file, "--clear", kept.run).output == f"{kept.run} is cleared\n"
     assert not (configs[0].state / f"{kept.run}.state").exists()
     assert command("runs", file).output == ""
-    survey = Message("survey", kept.run, 9, 0, {"job": Job(algorithm=fedmls.FedMLS(), **JOB).to_dict()})
+    survey = Envelope("survey", kept.run, 9, 0, {"job": Job(algorithm=fedmls.FedMLS(), **JOB).to_dict()})
     for message in (kept, survey):
         reply = asked(configs[0], message)
         assert reply.kind == "refused"

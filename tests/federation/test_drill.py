@@ -124,7 +124,7 @@ def test_damage_is_one_bit(drill, tmp_path):
 
 def test_processes_of_a_participant_are_found_and_halted(drill, tmp_path):
     """The one that was started comes first."""
-    from fedmls.federation.processes import Processes
+    from fedmls.federation.deploy.processes import Processes
 
     deployments = importlib.import_module("drill_deployments")
     processes = Processes(tmp_path)

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import fedmls
-from fedmls.federation import InProcess, Job, NodeConfig, Stopped, decode, drive
+from fedmls.federation import InProcess, Job, NodeConfig, Stopped, drive
+from fedmls.federation.messages import unpack_envelope
 from tests.algorithms.test_algorithms import SMALL_STEPS
 from tests.support.federations import Recording, federate, parts
 from tests.support.problems import lad, svm
@@ -248,7 +249,7 @@ def test_a_job_may_say_where_to_begin(tmp_path):
         Job(algorithm=fedmls.FedMLS(), rounds=3, start=start).write(tmp_path / name)
         transport = Recording(configs)
         drive(tmp_path / name, transport)
-        assert not any("start" in decode(message).body.get("job", {}) for _, message, _ in transport.carried)
+        assert not any("start" in unpack_envelope(message).body.get("job", {}) for _, message, _ in transport.carried)
         Job(algorithm=fedmls.FedMLS(), rounds=5, start="/nowhere").write(tmp_path / name)
         check_same(drive(tmp_path / name, InProcess(configs)), run)
     with pytest.raises(Stopped, match=r"/nowhere is no model of an earlier run"):

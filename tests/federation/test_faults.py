@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedmls
-from fedmls.federation import InProcess, Job, Message, Node, Stopped, decode, drive, encode
-from fedmls.federation.locks import alone
-from fedmls.federation.messages import unseal
+from fedmls.federation import InProcess, Job, Node, Stopped, drive
+from fedmls.federation.codec import unseal
+from fedmls.federation.locks import exclusive
+from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from tests.support.federations import Processes, Recording, federate, kept_state, parts
 from tests.support.problems import svm
 
@@ -139,13 +140,13 @@ def test_a_node_that_never_answers_stops_the_run_if_so_configured(tmp_path):
 )
 def test_without_a_node_that_is_away_another_works_in_its_place(algorithm, tmp_path, monkeypatch):
     """Some replies come too late: the node has worked, nobody knows, and when it is asked again it must forget it."""
-    monkeypatch.setattr("fedmls.federation.driver.ASIDE", 1)
+    monkeypatch.setattr("fedmls.federation.server.driver.ASIDE", 1)
     problem = svm(n=5, m=80)
     sent = []
 
     class Transport(InProcess):
         def exchange(self, messages, timeout):
-            sent.extend((name, decode(message)) for name, message in messages.items())
+            sent.extend((name, unpack_envelope(message)) for name, message in messages.items())
             return super().exchange(messages, timeout)
 
     configs = parts(problem, tmp_path / "parts")
@@ -159,7 +160,7 @@ def test_without_a_node_that_is_away_another_works_in_its_place(algorithm, tmp_p
     assert failed == {"site-4", "site-2", "site-5"}
     after = [(name, message.body["after"]) for name, message in sent if message.body.get("rounds")]
     assert len({pair for pair in after if pair[0] != "site-4" and after.count(pair) > 1}) > 2  # asked anew from there
-    checkpoint = decode(unseal((tmp_path / "checkpoint").read_bytes()))
+    checkpoint = unpack_envelope(unseal((tmp_path / "checkpoint").read_bytes()))
     at = checkpoint.body["at"]
     states = [kept_state(config, checkpoint.run, at["answered"][i])["client"] for i, config in enumerate(configs)]
     for name in {"scaffold": ["c"], "fedmlsp": ["z"], "fedavg": []}[algorithm.name]:
@@ -256,10 +257,10 @@ def test_a_run_begins_once(tmp_path):
     Job(algorithm=fedmls.FedMLS(), **JOB).write(tmp_path)
     transport = Recording(configs)
     drive(tmp_path, transport)
-    begin = next(message for name, message, _ in transport.carried if decode(message).kind == "begin")
-    other = decode(begin)
-    other = encode(other._replace(body=other.body | {"weight": 0.5}))
-    reply = decode(Node(configs[0]).answer(other))
+    begin = next(message for name, message, _ in transport.carried if unpack_envelope(message).kind == "begin")
+    other = unpack_envelope(begin)
+    other = pack_envelope(other._replace(body=other.body | {"weight": 0.5}))
+    reply = unpack_envelope(Node(configs[0]).answer(other))
     assert reply.kind == "refused"
     assert "has begun here already" in reply.body["why"]
 
@@ -284,16 +285,17 @@ def test_a_client_killed_in_mid_round_goes_on_where_it_was(where, tmp_path):
 SERVER = """
 import os, signal, sys
 from fedmls.federation import InProcess, NodeConfig, drive
-from fedmls.federation import folder as files
+from fedmls.federation.server import folder as files
 where, exchange, job = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-save = files.Folder.save
-def killed(self, run, number, *rest):
+save = files.RunFolder.save
+def killed(self, run, survey, snapshot):
+    number = snapshot.spent.exchanges
     if number == exchange and where == "before":
         os.kill(os.getpid(), signal.SIGKILL)
-    save(self, run, number, *rest)
+    save(self, run, survey, snapshot)
     if number == exchange:
         os.kill(os.getpid(), signal.SIGKILL)
-files.Folder.save = killed
+files.RunFolder.save = killed
 drive(job, InProcess([NodeConfig(name=n, data=d, state=s) for n, d, s in (a.split(",") for a in sys.argv[4:])]))
 """
 
@@ -316,8 +318,8 @@ def test_a_server_killed_goes_on_to_the_same_model(where, exchange, tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from fedmls.federation.locks import alone
-with alone(Path(sys.argv[1]), wait=False):
+from fedmls.federation.locks import exclusive
+with exclusive(Path(sys.argv[1]), wait=False):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -362,16 +364,16 @@ def test_a_server_within_a_server_is_one_too_many(tmp_path):
 
 def changed(**new):
     """A reply with another header or body."""
-    return lambda data: encode(decode(data)._replace(**new))
+    return lambda data: pack_envelope(unpack_envelope(data)._replace(**new))
 
 
 def upload(change):
     """A reply whose first upload is changed in place."""
 
     def corrupt(data):
-        message = decode(data)
+        message = unpack_envelope(data)
         change(message.body["rounds"][0])
-        return encode(message)
+        return pack_envelope(message)
 
     return corrupt
 
@@ -464,7 +466,7 @@ def test_a_hostile_node_is_left_out_if_so_configured(kind, tmp_path):
     configs = parts(problem, tmp_path / "parts")
 
     def hostile(data):
-        if not decode(data).body["rounds"]:
+        if not unpack_envelope(data).body["rounds"]:
             return data
         return corrupt(data) if kind in ("another run", "a gigabyte") else _in_field(corrupt, data)
 
@@ -475,25 +477,25 @@ def test_a_hostile_node_is_left_out_if_so_configured(kind, tmp_path):
     failed = [event["failed"] for event in events(tmp_path) if event.get("failed")]
     assert failed
     assert all(list(one) == ["site-3"] and "rejected" in one["site-3"] for one in failed)
-    checkpoint = decode(unseal((tmp_path / "checkpoint").read_bytes()))
+    checkpoint = unpack_envelope(unseal((tmp_path / "checkpoint").read_bytes()))
     assert checkpoint.body["at"]["answered"][2] == 2  # nothing of it was ever used
 
 
 def _in_field(corrupt, data):
     """The corruption of FedMLS's y, done to FedMLS-P's du."""
-    message = decode(data)
+    message = unpack_envelope(data)
     for found in message.body["rounds"]:
         found["up"] = {"y": found["up"]["du"], "du_tilde": found["up"]["du_tilde"]}
-    message = decode(corrupt(encode(message)))
+    message = unpack_envelope(corrupt(pack_envelope(message)))
     for found in message.body["rounds"]:
         found["up"]["du"] = found["up"].pop("y")
-    return encode(message)
+    return pack_envelope(message)
 
 
 def survey_with(**change):
     def corrupt(data):
-        message = decode(data)
-        return encode(message._replace(body=message.body | change))
+        message = unpack_envelope(data)
+        return pack_envelope(message._replace(body=message.body | change))
 
     return corrupt
 
@@ -544,9 +546,9 @@ def test_hostile_bounds_are_rejected(G, tmp_path):
 )
 def test_hostile_objectives_are_rejected(value, message, tmp_path):
     def corrupt(data):
-        reply = decode(data)
+        reply = unpack_envelope(data)
         reply.body["values"][0]["value"] = value
-        return encode(reply)
+        return pack_envelope(reply)
 
     configs = parts(PROBLEM, tmp_path / "parts")
     Job(algorithm=fedmls.FedMLS(), **JOB).write(tmp_path)
@@ -587,14 +589,14 @@ def test_one_message_at_a_time(tmp_path):
     config = parts(PROBLEM, tmp_path / "parts")[0]
     config.state.mkdir(parents=True)
     answered = threading.Event()
-    survey = encode(Message("survey", "r-1", 1, 0, {"job": Job(algorithm=fedmls.FedMLS(), **JOB).to_dict()}))
+    survey = pack_envelope(Envelope("survey", "r-1", 1, 0, {"job": Job(algorithm=fedmls.FedMLS(), **JOB).to_dict()}))
 
     def second():
         Node(config).answer(survey)
         answered.set()
 
     thread = threading.Thread(target=second)
-    with alone(config.state / "lock", wait=True):
+    with exclusive(config.state / "lock", wait=True):
         thread.start()
         assert not answered.wait(0.2)
     assert answered.wait(60)
@@ -603,6 +605,6 @@ def test_one_message_at_a_time(tmp_path):
 
 def test_a_message_of_the_wrong_kind_is_refused(tmp_path):
     configs = parts(PROBLEM, tmp_path / "parts")
-    reply = decode(Node(configs[0]).answer(encode(Message("begun", "r", 1, 0, {"lipschitz": 1.0}))))
+    reply = unpack_envelope(Node(configs[0]).answer(pack_envelope(Envelope("begun", "r", 1, 0, {"lipschitz": 1.0}))))
     assert reply.kind == "refused"
     assert reply.body["why"] == "a node answers no message of the kind 'begun'"

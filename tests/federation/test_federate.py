@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 import fedmls
 from fedmls import report
 from fedmls.checks import setting
-from fedmls.federation import InProcess, Job, Stopped, drive, nvflare
-from fedmls.federation import federate as federating
-from fedmls.federation import trial as trials
-from fedmls.federation.processes import marked
-from fedmls.federation.trial import Source
+from fedmls.federation import InProcess, Job, Stopped, drive
+from fedmls.federation.deploy.processes import marked
+from fedmls.federation.trial import execute as federating
+from fedmls.federation.trial import prepare as trials
+from fedmls.federation.trial.prepare import Source
 from fedmls.results.read import read_results
 from tests.support.federations import wait_until
 from tests.support.problems import svm
@@ -39,6 +39,7 @@ with warnings.catch_warnings():  # typer takes from click what a newer click war
 class Deployment:
     """An engine for tests: the nodes in this process."""
 
+    title, megabytes = "One process", 1
     faults: ClassVar = {}  # of the transport
     until = None  # the exchange in which ``error`` is raised
     error: BaseException
@@ -46,6 +47,10 @@ class Deployment:
     def __init__(self, folder, nodes):
         assert folder.name == "deployment"
         self.nodes, self.open = nodes, False
+
+    @staticmethod
+    def check_installed():
+        """It is."""
 
     def __enter__(self):
         self.open = True
@@ -69,7 +74,7 @@ class Deployment:
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(trials.ENGINES, "inprocess", trials.Engine("One process", __name__, "fedmls", 1))
+    monkeypatch.setitem(trials.ENGINES, "inprocess", Deployment)
     monkeypatch.setattr(Deployment, "faults", {})
     monkeypatch.setattr(Deployment, "until", None)
 
@@ -387,8 +392,7 @@ BAD = {
 
 @pytest.mark.parametrize("arguments", BAD)
 def test_bad_input_is_one_line_and_leaves_nothing(arguments, monkeypatch):
-    monkeypatch.setattr(trials, "find_spec", lambda name: name)
-    monkeypatch.setattr(nvflare, "find_spec", lambda name: name)
+    monkeypatch.setattr("fedmls.federation.deploy.base.find_spec", lambda name: name)
     table("rows.csv")
     Path("jobs").mkdir()
     Path("jobs/private.toml").write_text(
@@ -398,7 +402,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(arguments, monkeypatch):
     Path("full").mkdir()
     Path("full/file").touch()
     if "many.csv" in arguments:
-        monkeypatch.setitem(trials.ENGINES, "nvflare", trials.ENGINES["nvflare"]._replace(megabytes=10**6))
+        monkeypatch.setattr(trials.ENGINES["nvflare"], "megabytes", 10**6)
         table("many.csv")
         arguments = arguments.replace("60000", "4")
     before = sorted(Path().rglob("*"))
@@ -420,7 +424,7 @@ def test_the_folder_of_another_run_is_left_alone():
 
 @pytest.mark.parametrize("name", ["nvflare", "flower"])
 def test_an_engine_that_is_missing_is_one_line(name, monkeypatch):
-    monkeypatch.setattr(trials, "find_spec", lambda _: None)
+    monkeypatch.setattr("fedmls.federation.deploy.base.find_spec", lambda _: None)
     done = CliRunner().invoke(app, ["federate", "--engine", name])
     assert done.output == f"error: {trials.ENGINES[name].title} is not installed; pip install 'fedmls[{name}]'\n"
 

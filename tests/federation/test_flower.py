@@ -33,11 +33,12 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedmls.federation import flower_app, flower_warm
-from fedmls.federation.certificates import certificates, node_key
-from fedmls.federation.flower import Deployment, write_app
-from fedmls.federation.flower_app import FlowerTransport, client_app
-from fedmls.federation.processes import free_port, marked
+from fedmls.federation.deploy import flower_warm
+from fedmls.federation.deploy.certificates import make_certificates, make_node_key
+from fedmls.federation.deploy.flower import FlowerDeployment, write_app
+from fedmls.federation.deploy.processes import free_port, marked
+from fedmls.federation.transports import flower as flower_app
+from fedmls.federation.transports.flower import FlowerTransport, client_app
 
 SETTINGS = {"rounds": 4, "batch": 0.3, "seed": 9}
 ALGORITHMS = {
@@ -314,8 +315,8 @@ def handshake(folder, trusted, name):
 
 def test_certificates_prove_the_server_to_who_knows_the_ca(tmp_path):
     ours, foreign = tmp_path / "ours", tmp_path / "foreign"
-    certificates(ours, ["fed.example.org", "127.0.0.1"])
-    certificates(foreign, ["fed.example.org", "127.0.0.1"])
+    make_certificates(ours, ["fed.example.org", "127.0.0.1"])
+    make_certificates(foreign, ["fed.example.org", "127.0.0.1"])
     handshake(ours, ours, "fed.example.org")
     handshake(ours, ours, "127.0.0.1")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
@@ -323,14 +324,14 @@ def test_certificates_prove_the_server_to_who_knows_the_ca(tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError, match="verify failed"):
         handshake(ours, foreign, "fed.example.org")
     before = (ours / "server.crt").read_bytes()
-    certificates(ours, ["new.example.org"])  # a new certificate of the same CA
+    make_certificates(ours, ["new.example.org"])  # a new certificate of the same CA
     assert (ours / "server.crt").read_bytes() != before
     handshake(ours, ours, "new.example.org")
 
 
 def test_secrets_are_for_the_owner_alone(tmp_path):
-    certificates(tmp_path, ["localhost"])
-    node_key(tmp_path / "node")
+    make_certificates(tmp_path, ["localhost"])
+    make_node_key(tmp_path / "node")
     for secret in ("ca.key", "server.key", "node"):
         assert stat.S_IMODE((tmp_path / secret).stat().st_mode) == 0o600
 
@@ -340,7 +341,7 @@ def test_flower_takes_a_node_key(tmp_path):
     from flwr.cli.supernode.register import try_load_public_key
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-    node_key(tmp_path / "node")
+    make_node_key(tmp_path / "node")
     public = try_load_public_key(tmp_path / "node.pub")
     assert public == public_key_to_bytes(load_ssh_private_key((tmp_path / "node").read_bytes(), None).public_key())
 
@@ -349,7 +350,7 @@ def test_flower_takes_a_node_key(tmp_path):
 WARM = """
 import subprocess, sys, time
 from pathlib import Path
-from fedmls.federation import flower_warm as warm
+from fedmls.federation.deploy import flower_warm as warm
 
 folder, out = Path(sys.argv[1]), Path(sys.argv[2])
 
@@ -385,7 +386,7 @@ def test_warm_commands_are_forks_of_one_process(tmp_path):
 LOST = """
 import os, subprocess, sys, time
 from pathlib import Path
-from fedmls.federation import flower_warm as warm
+from fedmls.federation.deploy import flower_warm as warm
 
 def first():
     subprocess.run([warm.NEEDED, "--parent-pid", str(os.getpid())], check=True)
@@ -412,7 +413,7 @@ def test_flowers_pauses_are_those_that_are_shortened():
     """Another version of Flower may have others."""
     program = """
 import inspect, time
-from fedmls.federation import flower_warm
+from fedmls.federation.deploy import flower_warm
 flower_warm.hasten(0.1)
 from flwr.supercore import heartbeat
 from flwr.supercore.retry import http_retry
@@ -423,7 +424,7 @@ source = inspect.getsource(start_client_internal)
 assert "time.sleep(3)" in source
 assert f"def {flower_warm.REST_OF_A_REPLY}(" in source
 from flwr.superlink.grid import http_grid
-from fedmls.federation import flower_app
+from fedmls.federation.transports import flower as flower_app
 assert "all_object_contents = pull_objects(" in inspect.getsource(http_grid.HttpGrid.pull_messages)
 flower_app.bound_pulls()
 assert http_grid.pull_objects.keywords["max_time"] == flower_app.REST_SECONDS
@@ -453,12 +454,12 @@ def test_the_page_tells_the_pauses_that_the_code_sets():
 def test_a_deployment_says_what_is_wrong_with_its_nodes(tmp_path):
     files = node_files(tmp_path, svm(n=2, m=20))
     with pytest.raises(ValueError, match=r"nowhere.toml: there is no such file"):
-        Deployment(tmp_path, {"a": tmp_path / "nowhere.toml"})
+        FlowerDeployment(tmp_path, {"a": tmp_path / "nowhere.toml"})
     with pytest.raises(ValueError, match="is of node 'site-1', not of 'site-2'"):
-        Deployment(tmp_path, {"site-2": files["site-1"]})
+        FlowerDeployment(tmp_path, {"site-2": files["site-1"]})
     for name in ("server", "guard", "a b", "", "../a"):
         with pytest.raises(ValueError, match="is no name for a node"):
-            Deployment(tmp_path, {name: files["site-1"]})
+            FlowerDeployment(tmp_path, {name: files["site-1"]})
 
 
 def test_nobody_outside_is_told_or_asked_anything(tmp_path, monkeypatch):
@@ -466,7 +467,7 @@ def test_nobody_outside_is_told_or_asked_anything(tmp_path, monkeypatch):
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
     monkeypatch.delenv("FLWR_DISABLE_UPDATE_CHECK", raising=False)
     files = node_files(tmp_path, svm(n=2, m=20))
-    deployment = Deployment(tmp_path / "deployment", files)
+    deployment = FlowerDeployment(tmp_path / "deployment", files)
     deployment.private = tmp_path
     off = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     for name in ("server", *files):
@@ -482,7 +483,7 @@ def test_nobody_outside_is_told_or_asked_anything(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory):
     folder, problem = tmp_path_factory.mktemp("flower"), svm(n=3, m=40)
-    with Deployment(folder / "deployment", node_files(folder / "parts", problem)) as deployment:
+    with FlowerDeployment(folder / "deployment", node_files(folder / "parts", problem)) as deployment:
         yield deployment, problem
     assert not marked(f"{folder}")
     assert {entry.name for entry in (folder / "deployment").iterdir()} == {"lock", "logs"}
@@ -566,8 +567,8 @@ def test_a_run_that_fails_says_why(deployed, tmp_path):
 def test_strangers_are_refused(deployed):
     """One with a key that nobody registered, one without a key, one that trusts another CA, one without TLS."""
     deployment, _ = deployed
-    node_key(deployment.private / "key")
-    certificates(deployment.private / "foreign", ["127.0.0.1"])
+    make_node_key(deployment.private / "key")
+    make_certificates(deployment.private / "foreign", ["127.0.0.1"])
     own = ["--auth-supernode-private-key", "key"]
     strangers = {
         "unregistered": (["--root-certificates", "ca.crt", *own], "Failed to initialize the connection"),
@@ -608,7 +609,7 @@ os.register_at_fork(after_in_child=patch)
 """
 
 
-class WithDyingWorker(Deployment):
+class WithDyingWorker(FlowerDeployment):
     def _environment(self, name):
         more = {"PYTHONPATH": str(self.folder.parent / "dying")} if name == "site-2" else {}
         return super()._environment(name) | more
@@ -659,8 +660,9 @@ def test_a_deployment_that_is_broken_off_leaves_nothing_behind(kind, tmp_path):
     """As soon as there are keys and the SuperLink is being started."""
     files, folder = node_files(tmp_path / "parts", svm(n=2, m=20)), tmp_path / "deployment"
     program = (
-        "import sys; from fedmls.federation.flower import Deployment\n"
-        "with Deployment(sys.argv[1], {'site-1': sys.argv[2], 'site-2': sys.argv[3]}): print('it was not stopped')"
+        "import sys; from fedmls.federation.deploy.flower import FlowerDeployment\n"
+        "folder, *nodes = sys.argv[1:]\n"
+        "with FlowerDeployment(folder, {'site-1': nodes[0], 'site-2': nodes[1]}): print('it was not stopped')"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(folder), *map(str, files.values())])
     wait_until(lambda: process.poll() is not None or marked(f"{folder}|server"))

@@ -14,10 +14,11 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 import fedmls
-from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode, split
-from fedmls.federation.data import Rows, column_sums, label_texts, read_rows, sorted_classes
-from fedmls.federation.messages import unseal
-from fedmls.federation.survey import natural
+from fedmls.federation import InProcess, Job, Node, NodeConfig, Stopped, drive, split
+from fedmls.federation.codec import unseal
+from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
+from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, read_rows, sorted_classes
+from fedmls.federation.server.survey import natural
 from tests.support.federations import Recording, parts
 from tests.support.problems import lad, svm
 
@@ -46,7 +47,7 @@ def run(folder, configs, transport=InProcess, **job):
 def refusal(config, **job):
     """What the node says to the survey."""
     values = Job(**{"algorithm": fedmls.FedMLS(), "rounds": 3} | job).to_dict()
-    reply = decode(Node(config).answer(encode(Message("survey", "r", 1, 0, {"job": values}))))
+    reply = unpack_envelope(Node(config).answer(pack_envelope(Envelope("survey", "r", 1, 0, {"job": values}))))
     assert reply.kind == "refused"
     return reply.body["why"]
 
@@ -164,7 +165,7 @@ def test_column_sums_are_right(seed, as_sparse):
     X = rng.normal(size=(12, 3)) * rng.integers(0, 2, size=(12, 3)) + rng.integers(0, 3)
     X[rng.random(X.shape) < 0.2] = np.nan
     X[:5] = 1.0
-    rows = Rows(sparse.csr_array(X) if as_sparse else X, np.zeros(12), ("a", "b", "c"))
+    rows = SiteRows(sparse.csr_array(X) if as_sparse else X, np.zeros(12), ("a", "b", "c"))
     counts, sums, squares = column_sums(rows, least=5)
     np.testing.assert_array_equal(counts, (~np.isnan(X)).sum(axis=0))
     np.testing.assert_allclose(sums, np.nansum(X, axis=0), atol=1e-12)
@@ -181,7 +182,7 @@ def test_nodes_that_do_not_fit_are_refused_by_name(tmp_path):
     message = "the nodes have different labels: node odd has 'Yes'; the others have 'no', 'yes'"
     with pytest.raises(Stopped, match=re.escape(message)):
         run(tmp_path, [*good, node(tmp_path, "odd", labels)])
-    kept = [decode(unseal(file.read_bytes())) for file in tmp_path.glob("state-*/*.state")]
+    kept = [unpack_envelope(unseal(file.read_bytes())) for file in tmp_path.glob("state-*/*.state")]
     assert [one.body["begin"] for one in kept] == [None] * len(kept)  # nothing has begun
     same = frame()
     same["ill"] = "yes"
@@ -245,7 +246,7 @@ def test_what_goes_wrong_unforeseen_stays_in_the_nodes_log(tmp_path, monkeypatch
         raise RuntimeError(f"unexpected: {secret}")
 
     config = node(tmp_path, "a", frame())
-    monkeypatch.setattr("fedmls.federation.node.read_rows", fails)
+    monkeypatch.setattr("fedmls.federation.node.site.read_rows", fails)
     assert refusal(config) == "it failed (RuntimeError); its file errors.log says more"
     assert secret in (config.state / "errors.log").read_text()
 
@@ -253,7 +254,7 @@ def test_what_goes_wrong_unforeseen_stays_in_the_nodes_log(tmp_path, monkeypatch
 @given(st.binary(max_size=200))
 def test_a_node_answers_whatever_it_is_sent(data):
     config = NodeConfig(name="a", data="nowhere.csv", state="/nonexistent/never-made")
-    assert decode(Node(config).answer(data)).kind == "refused"
+    assert unpack_envelope(Node(config).answer(data)).kind == "refused"
 
 
 UP = {  # kind of reply: its fields, as documented in docs/federation.md
@@ -286,7 +287,7 @@ def test_no_row_leaves_a_client(algorithm, job, tmp_path):
     names = {*algorithm.Up._fields}
     values = {float(value).hex(): value for value in problem.X[:, :-1].ravel()}
     for _, _, reply in transport.carried:
-        message = decode(reply)
+        message = unpack_envelope(reply)
         assert set(message.body) == UP[message.kind]
         if message.kind == "surveyed":
             assert {np.shape(message.body[name]) for name in ("counts", "sums")} == {(d - 1,)}

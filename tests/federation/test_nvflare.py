@@ -12,20 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import fedmls
 from fedmls.federation import Job, Stopped
-from fedmls.federation.processes import marked
+from fedmls.federation.deploy.processes import marked
 from tests.support.federations import parts, wait_until
 from tests.support.problems import svm
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'fedmls[nvflare]'")
-psutil = pytest.importorskip("psutil")  # one of NVFlare's own
 
-from fedmls.federation.nvflare import SERVER, Deployment  # noqa: E402
-from fedmls.federation.nvflare_kits import provision  # noqa: E402
-from fedmls.federation.nvflare_kits import write_job as write_nvflare_job  # noqa: E402
+from fedmls.federation.deploy.base import SERVER
+from fedmls.federation.deploy.nvflare import NVFlareDeployment
+from fedmls.federation.deploy.nvflare_kits import provision
+from fedmls.federation.deploy.nvflare_kits import write_job as write_nvflare_job
 
 pytestmark = pytest.mark.deployed
 BATCH, SEED = 0.5, 3
@@ -33,9 +34,9 @@ PROBLEM = svm(n=3, m=120, columns=9)
 DEPLOY = """
 import sys
 from pathlib import Path
-from fedmls.federation.nvflare import Deployment
+from fedmls.federation.deploy.nvflare import NVFlareDeployment
 folder, job, *nodes = map(Path, sys.argv[1:])
-with Deployment(folder, {node.stem: node for node in nodes}) as deployment:
+with NVFlareDeployment(folder, {node.stem: node for node in nodes}) as deployment:
     deployment.run(job)
 """
 
@@ -85,7 +86,7 @@ def exchanges(job):
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nvflare")
-    with Deployment(folder / "deployment", node_files(folder / "nodes")) as running:
+    with NVFlareDeployment(folder / "deployment", node_files(folder / "nodes")) as running:
         yield running
     assert not marked(f"{folder}")
     assert sorted(entry.name for entry in (folder / "deployment").iterdir()) == ["lock", "logs"]
@@ -276,8 +277,8 @@ if any("worker_process" in argument for argument in sys.orig_argv):
     import gc
     import json
     from nvflare.collab import collab
-    from fedmls.federation import nvflare_app
-    from fedmls.federation.messages import decode
+    from fedmls.federation.transports import nvflare as nvflare_app
+    from fedmls.federation.messages import unpack_envelope
 
     honest, asked = nvflare_app.NodeApp.answer, set()
 
@@ -287,12 +288,12 @@ if any("worker_process" in argument for argument in sys.orig_argv):
 
     @collab.publish
     def answer(self, message):
-        kind = decode(message).kind
+        kind = unpack_envelope(message).kind
         if kind not in asked:
             asked.add(kind)
             results = collab.other_clients(blocking=True, timeout=20).answer(message)
             for name, reply in results:
-                told = decode(reply) if isinstance(reply, bytes) else None
+                told = unpack_envelope(reply) if isinstance(reply, bytes) else None
                 tell(kind=kind, node=name, reply=told and told.kind, why=str(told and told.body.get("why")))
             for name, error in results.failures.items():
                 tell(kind=kind, node=name, reply=None, why=str(error.cause))
@@ -314,7 +315,7 @@ if any("worker_process" in argument for argument in sys.orig_argv):
 """
 
 
-class WithCuriousSite(Deployment):
+class WithCuriousSite(NVFlareDeployment):
     """One of its sites puts the server's questions to the others."""
 
     def _start(self, name):
@@ -346,16 +347,16 @@ def test_a_site_cannot_question_another(tmp_path):
 
 def test_names_and_files_are_checked(tmp_path):
     with pytest.raises(ValueError, match="'server' is no name for a node"):
-        Deployment(tmp_path, {"server": Path(__file__)})
+        NVFlareDeployment(tmp_path, {"server": Path(__file__)})
     with pytest.raises(ValueError, match="has no configuration file"):
-        Deployment(tmp_path, {"site-1": tmp_path / "missing.toml"})
+        NVFlareDeployment(tmp_path, {"site-1": tmp_path / "missing.toml"})
     with pytest.raises(ValueError, match=r"NVFlare takes no spaces or quotes in a path, as in .*/a b; name another"):
-        Deployment(tmp_path / "a b", {"site-1": Path(__file__)})
+        NVFlareDeployment(tmp_path / "a b", {"site-1": Path(__file__)})
 
 
 def test_one_deployment_at_a_time_in_a_folder(deployment):
     with pytest.raises(ValueError, match="in use by another deployment"):
-        Deployment(deployment.folder, deployment.nodes).__enter__()
+        NVFlareDeployment(deployment.folder, deployment.nodes).__enter__()
     assert deployment.console.ask("connected")  # and the first is still there
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import fedmls
-from fedmls.federation import InProcess, Job, Message, Node, NodeConfig, Stopped, decode, drive, encode
+from fedmls.federation import InProcess, Job, Node, NodeConfig, Stopped, drive
 from fedmls.federation import privacy as privacies
+from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from fedmls.federation.privacy import Privacy, epsilon, noisy
 from tests.algorithms.test_algorithms import SMALL_STEPS
 from tests.support.federations import Recording, federate, parts
@@ -170,7 +171,7 @@ def test_a_run_with_noise_tells_epsilon_and_nothing_else_of_the_rows(tmp_path):
     clean = fedmls.simulate(fedmls.FedMLS(), problem, rounds=5, optimum=None)
     assert np.linalg.norm(result.x - clean.x) > 0.1
     for _, _, reply in transport.carried:
-        message = decode(reply)
+        message = unpack_envelope(reply)
         if message.kind == "surveyed":
             assert all(message.body[name] is None for name in ("counts", "sums", "squares"))
         if message.kind == "begun":
@@ -189,7 +190,7 @@ def test_a_message_delivered_twice_has_the_same_noise_and_another_one_costs(tmp_
     name, message, reply = transport.carried[-1]
     node = Node(next(config for config in configs if config.name == name))
     assert node.answer(message) == reply
-    last = decode(message)
+    last = unpack_envelope(message)
     for exchange, why in (
         (last.exchange, "it was asked for other work before"),
         (last.exchange + 1, "it has answered 3 rounds of the run"),  # as if the reply had never arrived
@@ -197,12 +198,12 @@ def test_a_message_delivered_twice_has_the_same_noise_and_another_one_costs(tmp_
         asked = last._replace(
             exchange=exchange, body=last.body | {"rounds": [last.body["rounds"][0] | {"asked": False}]}
         )
-        told = decode(node.answer(encode(asked)))
+        told = unpack_envelope(node.answer(pack_envelope(asked)))
         assert told.kind == "refused"
         assert why in told.body["why"]
     point = {"k": 1, "candidate": 0, "x": np.zeros(5)}
     asked = last._replace(body=last.body | {"rounds": [], "points": [point]})
-    assert "does not tell its objective" in decode(node.answer(encode(asked))).body["why"]
+    assert "does not tell its objective" in unpack_envelope(node.answer(pack_envelope(asked))).body["why"]
 
 
 def test_a_node_has_a_limit_of_its_own_over_all_runs(tmp_path):
@@ -280,7 +281,7 @@ def test_nodes_refuse_jobs_that_would_tell_more(tmp_path):
     """The check is made where the data are, whatever the server says."""
     configs = parts(svm(n=2, m=40), tmp_path / "parts")
     job = Job(algorithm=fedmls.FedMLS(), rounds=3, privacy=Privacy(clip=1.0, noise=1.0), **PRIVATE).to_dict()
-    asked = Message("survey", "r-1", 1, 0, {"job": job | {"impute": True}})
-    reply = decode(Node(configs[0]).answer(encode(asked)))
+    asked = Envelope("survey", "r-1", 1, 0, {"job": job | {"impute": True}})
+    reply = unpack_envelope(Node(configs[0]).answer(pack_envelope(asked)))
     assert reply.kind == "refused"
     assert "set impute = false" in reply.body["why"]

@@ -13,8 +13,7 @@ import pytest
 pytest.importorskip("fcntl", reason="deployments on one machine take Linux")
 
 from fedmls.federation import Stopped
-from fedmls.federation.attempts import MOST, Attempts, attempt, has_ended
-from fedmls.federation.processes import (
+from fedmls.federation.deploy.processes import (
     MARK,
     Processes,
     end_left_behind,
@@ -23,6 +22,8 @@ from fedmls.federation.processes import (
     left_behind,
     marked,
 )
+from fedmls.federation.deploy.restarts import MOST, Restarts
+from fedmls.federation.server.outcome import attempt, has_ended
 from tests.support.federations import wait_until
 
 # A participant that starts another process in a session of its own, as NVFlare does for a job.
@@ -80,7 +81,7 @@ def test_output_and_errors_are_in_the_log(processes):
 
 
 def test_the_one_who_asks_is_not_among_the_marked(processes):
-    program = f"from fedmls.federation.processes import marked; print(marked({str(processes.folder)!r}))"
+    program = f"from fedmls.federation.deploy.processes import marked; print(marked({str(processes.folder)!r}))"
     processes.start("asks", [sys.executable, "-c", program], os.environ, processes.folder).wait()
     assert processes.log("asks").read_text() == "[]\n"
     assert MARK not in os.environ
@@ -90,7 +91,7 @@ def test_the_one_who_asks_is_not_among_the_marked(processes):
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from fedmls.federation.processes import Processes
+from fedmls.federation.deploy.processes import Processes
 processes = Processes(Path(sys.argv[1]))
 (processes.private() / "ca.key").touch()
 processes.start("site-1", [sys.executable, "-c", "import time; time.sleep(100)"], os.environ, processes.folder)
@@ -136,7 +137,7 @@ def test_what_a_killed_owner_and_its_guard_left_behind_is_named_and_ended_by_the
 
 
 def test_a_thousand_timers_wait_in_one_thread():
-    from fedmls.federation.shared_timer import SharedTimer
+    from fedmls.federation.transports.shared_timer import SharedTimer
 
     called, before = [], threading.active_count()
     kept = [SharedTimer(0.6 - i / 1000, called.append, (i,)) for i in range(500)]
@@ -173,17 +174,19 @@ def test_the_folder_of_a_kit_keeps_what_is_called_private(tmp_path):
 
 
 def test_who_has_died_is_named_and_not_too_often(processes, tmp_path):
-    said, attempts = [], Attempts(tmp_path)
+    said, restarts = [], Restarts(tmp_path)
     for count in range(1, MOST):
         processes.start("site-1", [sys.executable, "-c", "exit('no disk')"], os.environ, tmp_path).wait()
-        assert processes.bury(["site-1"], attempts, said.append) == ["site-1"]
+        assert processes.collect_dead(["site-1"], restarts, said.append) == ["site-1"]
         assert said == count * ["site-1 has died; starting it again"]
-    assert processes.obituary("site-1").startswith("site-1 ended with exit status 1; its last word was: no disk (in /")
+    assert processes.how_it_ended("site-1").startswith(
+        "site-1 ended with exit status 1; its last word was: no disk (in /"
+    )
     (tmp_path / "checkpoint").touch()  # it has come further
     for _ in range(1, MOST):
-        processes.bury(["site-1"], attempts, said.append)
+        processes.collect_dead(["site-1"], restarts, said.append)
     with pytest.raises(Stopped, match="tried 5 times, came no further: site-1 ended with exit status 1"):
-        processes.bury(["site-1"], attempts, said.append)
+        processes.collect_dead(["site-1"], restarts, said.append)
 
 
 def test_how_an_attempt_ended_is_known_by_its_name(tmp_path):

@@ -15,21 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import fedmls
-from fedmls.federation import (
-    InProcess,
-    Job,
-    Message,
-    MessageError,
-    Node,
-    NodeConfig,
-    Stopped,
-    decode,
-    drive,
-    encode,
-    secure,
-)
+from fedmls.federation import InProcess, Job, MessageError, Node, NodeConfig, Stopped, drive
 from fedmls.federation import privacy as privacies
-from fedmls.federation.messages import unseal
+from fedmls.federation import secure_sums as secure
+from fedmls.federation.codec import unseal
+from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from fedmls.federation.privacy import Privacy
 from tests.algorithms.test_algorithms import SMALL_STEPS
 from tests.federation.test_engines_agree import SAME, WEIGHTS, check_same, named
@@ -256,14 +246,14 @@ def test_no_reply_holds_a_plain_number_of_the_rows(algorithm, tmp_path):
         transport = Recording(parts(problem, tmp_path / f"parts-{hidden}"))
         drive(tmp_path / str(hidden), transport)
         carried[hidden] = [reply for _, _, reply in transport.carried]
-    bodies = [decode(reply).body for reply in carried[False]]
+    bodies = [unpack_envelope(reply).body for reply in carried[False]]
     plain = {float(number) for body in bodies for array in arrays_in(body) for number in array.ravel()}
     plain |= {value["value"] for body in bodies for value in body.get("values", ())}
     plain |= {body["lipschitz"] for body in bodies if "lipschitz" in body}
     told = {number for number in plain if number not in (0.0, 1.0) and not number.is_integer()}
     assert len(told) > 80
     for reply in carried[True]:
-        message = decode(reply)
+        message = unpack_envelope(reply)
         assert all(array.dtype == np.int64 for array in arrays_in(message.body))
         for number in told:
             assert np.float64(number).tobytes() not in reply
@@ -284,7 +274,7 @@ def test_a_server_that_leaves_one_out_has_nothing(tmp_path):
     drive(tmp_path, transport)
     rounds = {}
     for _, _, reply in transport.carried:
-        message = decode(reply)
+        message = unpack_envelope(reply)
         if message.kind == "masked" and message.body["rounds"]:
             rounds.setdefault(message.round, []).append(message.body["uploads"])
     first, second = rounds[1], rounds[2]
@@ -308,11 +298,11 @@ class Inconsistent(InProcess):
     """A server that sends one node another broadcast than the others."""
 
     def exchange(self, messages, timeout):
-        asked = decode(messages["site-2"])
+        asked = unpack_envelope(messages["site-2"])
         if asked.exchange == 4:
             down = asked.body["rounds"][0]["down"]
             down["x"] = down["x"] + 1e-9
-            messages = {**messages, "site-2": encode(asked)}
+            messages = {**messages, "site-2": pack_envelope(asked)}
         return super().exchange(messages, timeout)
 
 
@@ -382,7 +372,7 @@ class Watched(InProcess):
         self.asked = []
 
     def exchange(self, messages, timeout):
-        self.asked.append({name: decode(message) for name, message in messages.items()})
+        self.asked.append({name: unpack_envelope(message) for name, message in messages.items()})
         return super().exchange(messages, timeout)
 
 
@@ -394,7 +384,7 @@ class Watched(InProcess):
 )
 def test_without_a_node_that_is_away_the_others_are_asked_anew(algorithm, private, tmp_path, monkeypatch):
     """The sum is over those who answered. The work is not done twice, nor is noise drawn twice for it."""
-    monkeypatch.setattr("fedmls.federation.driver.ASIDE", 1)
+    monkeypatch.setattr("fedmls.federation.server.driver.ASIDE", 1)
     noise = {"privacy": Privacy(clip=1e4, noise=1e-4), "report_objective": False, "impute": False} if private else {}
     problem = svm(n=6, m=90)
     configs = parts(problem, tmp_path / "parts")
@@ -411,7 +401,7 @@ def test_without_a_node_that_is_away_the_others_are_asked_anew(algorithm, privat
             assert before[name].body["among"] != after[name].body["among"]
             again += before[name].body["rounds"] != [] and before[name].body["after"] == after[name].body["after"]
     assert again > 5
-    checkpoint = decode(unseal((tmp_path / "checkpoint").read_bytes()))
+    checkpoint = unpack_envelope(unseal((tmp_path / "checkpoint").read_bytes()))
     at = checkpoint.body["at"]
     states = [kept_state(config, checkpoint.run, at["answered"][i])["client"] for i, config in enumerate(configs)]
     for name in {"scaffold": ["c"], "fedmlsp": ["z"], "fedavg": []}[algorithm.name]:
@@ -419,7 +409,7 @@ def test_without_a_node_that_is_away_the_others_are_asked_anew(algorithm, privat
             mean = np.mean([state[name] for state in states], axis=0)
             np.testing.assert_allclose(at["server"][name], mean, atol=1e-10)
     for config in configs:
-        kept = decode(unseal((config.state / f"{checkpoint.run}.state").read_bytes()))
+        kept = unpack_envelope(unseal((config.state / f"{checkpoint.run}.state").read_bytes()))
         worked = [i for i, asked in enumerate(transport.asked) if asked.get(config.name, checkpoint).body.get("rounds")]
         exchanges = {transport.asked[i][config.name].exchange for i in worked if (config.name, i + 1) not in drop}
         assert kept.body["released"] == len(exchanges)  # once for each, however often it was asked
@@ -438,9 +428,9 @@ def changed(change):
     """A reply with something else in it."""
 
     def corrupt(data):
-        message = decode(data)
+        message = unpack_envelope(data)
         change(message.body)
-        return encode(message)
+        return pack_envelope(message)
 
     return corrupt
 
@@ -462,7 +452,7 @@ HOSTILE = {
     "negative steps": (changed(lambda body: body["rounds"][0].update(steps=-1)), "steps is -1"),
     "more": (changed(lambda body: body["rounds"][0].update(up={"u": np.zeros(5)})), "a round with the unknown up"),
     "unmasked": (
-        lambda data: encode(decode(data)._replace(kind="done", body={"rounds": [], "values": []})),
+        lambda data: pack_envelope(unpack_envelope(data)._replace(kind="done", body={"rounds": [], "values": []})),
         "a reply of the kind 'done', not 'masked'",
     ),
 }
@@ -609,14 +599,16 @@ def test_nodes_refuse_sums_that_would_show_one_of_them(tmp_path):
     transport = Recording(configs)
     drive(tmp_path, transport)
     message = next(
-        decode(m) for name, m, r in reversed(transport.carried) if name == "site-1" and decode(m).body["rounds"]
+        unpack_envelope(m)
+        for name, m, r in reversed(transport.carried)
+        if name == "site-1" and unpack_envelope(m).body["rounds"]
     )
     after = message.body["after"]
     node = Node(configs[0])
 
     def answer(among):
         body = message.body | {"among": among}
-        return decode(node.answer(encode(message._replace(body=body))))
+        return unpack_envelope(node.answer(pack_envelope(message._replace(body=body))))
 
     everyone = [[i, after] for i in range(4)]
     assert answer(everyone).kind == "masked"
@@ -641,7 +633,7 @@ def test_column_sums_are_told_only_where_the_job_needs_them(tmp_path):
     body = {"client": 0, "keys": keys, "columns": ["0", "1", "2", "3"], "means": None}
     for secure_, impute, kind in ((True, True, "masked"), (True, False, "refused"), (False, True, "refused")):
         job = Job(algorithm=fedmls.FedAvg(), rounds=1, secure=secure_, impute=impute).to_dict()
-        reply = decode(Node(config).answer(encode(Message("sums", "r-1", 2, 0, body | {"job": job}))))
+        reply = unpack_envelope(Node(config).answer(pack_envelope(Envelope("sums", "r-1", 2, 0, body | {"job": job}))))
         assert reply.kind == kind
 
 

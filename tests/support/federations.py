@@ -8,8 +8,9 @@ import time
 
 import numpy as np
 
-from fedmls.federation import InProcess, Job, Node, NodeConfig, decode, drive
-from fedmls.federation.messages import unseal
+from fedmls.federation import InProcess, Job, Node, NodeConfig, drive
+from fedmls.federation.codec import unseal
+from fedmls.federation.messages import unpack_envelope
 
 
 def wait_until(condition, seconds=120):
@@ -54,7 +55,7 @@ def federate(problem, folder, transport=InProcess, faults=None, **job):
 
 def kept_state(config, run, answered):
     """A node's state after the last exchange that the server knows of."""
-    kept = decode(unseal((config.state / f"{run}.state").read_bytes()))
+    kept = unpack_envelope(unseal((config.state / f"{run}.state").read_bytes()))
     return kept.body["after"] if kept.body["after_exchange"] == answered else kept.body["before"]
 
 

@@ -1,7 +1,7 @@
 """Files of rows, as they stand: CSV, Parquet, svmlight (the first and the last also gzipped) and NPZ.
 
 The one reader of the package. What becomes of text, missing values and labels is decided elsewhere: for an experiment
-in :mod:`fedmls.datasets.tables`, for a node of a federation in :mod:`fedmls.federation.data`.
+in :mod:`fedmls.datasets.tables`, for a node of a federation in :mod:`fedmls.federation.node.rows`.
 """
 
 import gzip

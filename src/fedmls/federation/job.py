@@ -14,17 +14,18 @@ paired = true
 """
 
 import json
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from fedmls.algorithms import ONLY_INSTALLED, Finder, find, from_dict, is_file
 from fedmls.checks import at_least, check_batch, one_of, positive, real, truth, unknown, whole
 from fedmls.compression import address_inside
 from fedmls.federation.messages import RUN_NAME
 from fedmls.federation.privacy import Privacy, check_private
-from fedmls.federation.secure import check_secure
+from fedmls.federation.secure_sums import check_secure
 from fedmls.files import whole_file
 from fedmls.hyperparameters import hyperparameters, to_dict
 from fedmls.losses import Loss, get_loss
@@ -54,7 +55,7 @@ class Job:
     max_norm: an uploaded vector that is longer fails the check.  max_rows: so does a node that says it has more rows;
     with weights = "rows" they are its weight, and nobody can count them.
     privacy: noise on the uploads (:mod:`fedmls.federation.privacy`), a table with clip, noise and delta.
-    secure: the server sees sums over nodes only (:mod:`fedmls.federation.secure`).
+    secure: the server sees sums over nodes only (:mod:`fedmls.federation.secure_sums`).
     start: begin at the model of an earlier run, the path of its folder or of its model.npz on the server; in a file,
     relative to the file.
     """
@@ -201,7 +202,7 @@ class Job:
         if file.suffix not in (".toml", ".json"):
             file = file / FILES[0]
         values = self.to_dict()
-        text = json.dumps(values, indent=2) + "\n" if file.suffix == ".json" else toml(values)
+        text = json.dumps(values, indent=2) + "\n" if file.suffix == ".json" else tomli_w.dumps(values)
         with whole_file(file) as stream:
             stream.write(text.encode())
         return file
@@ -256,32 +257,3 @@ def read_config(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError("it must hold a table of keys")
     return values
-
-
-def toml(values: dict[str, Any], table: str = "") -> str:
-    """Plain values as TOML: numbers and lists first, then tables."""
-    tables = {key: value for key, value in values.items() if isinstance(value, dict) and "power" not in value}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in values.items() if key not in tables]
-    text = (f"[{table}]\n" if table else "") + "".join(line + "\n" for line in lines)
-    for key, value in tables.items():
-        text += "\n" + toml(value, f"{table}.{_key(key)}" if table else _key(key))
-    return text
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_text(key)
-
-
-def toml_text(text: str) -> str:
-    """A text in TOML. JSON writes the same, but it cuts characters beyond the first 65,536 in two, and keeps DEL."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(key)} = {_value(part)}" for key, part in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(part) for part in value) + "]"
-    if isinstance(value, float):
-        return repr(value)
-    return toml_text(value) if isinstance(value, str) else json.dumps(value)

@@ -1,58 +1,266 @@
-"""What travels between server and clients, and what both keep on disk: MessagePack, by field name, nothing pickled.
+"""What travels between server and nodes, and what both keep on disk: a class for each kind of message.
 
-A message is a map with the keys of its header (``schema``, ``run``, ``exchange``, ``round``, ``kind``) and ``body``,
-whose keys belong to its kind (:data:`BODIES`). An array is a map: ``dtype`` ("float64" or "int64"), ``shape`` and
-``raw``, its numbers as little-endian bytes in C order. Where most numbers are zero, ``places`` holds the places of the
-others (uint32) and ``raw`` only those; where few differ, ``raw`` holds the different ones and ``codes`` says, in one or
-two bytes, which of them each entry is.
-
-A decoder believes nothing: the size is checked before anything is read; then, before anything is made, how deep the
-message nests and of how many parts it is; the sizes that all arrays declare together before the first is made; and
-every key must be known. Whatever the bytes are, all that it raises is a :class:`MessageError`.
+A message is a MessagePack map with the keys of its header (``schema``, ``run``, ``exchange``, ``round``, ``kind``) and
+``body``, whose keys are the fields of the kind's class, in their order. :func:`encode` and :func:`decode` are the only
+places where a class becomes a map and a map a class. :func:`decode` checks every field's type, so that what the rest of
+the package reads is what the annotations say; sizes and values are checked by those who know what they asked for
+(:mod:`fedmls.federation.server.replies`, :mod:`fedmls.federation.node`).
 """
 
-import hashlib
 import math
 import re
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import msgpack
 import numpy as np
 
+from fedmls.checks import real
+from fedmls.federation.codec import MEBIBYTE, MessageError, check_plain, fields, pack, unpack
+from fedmls.types import Array
+
 SCHEMA = 1
-MEBIBYTE = 2**20
 HEADER = ("schema", "run", "exchange", "round", "kind", "body")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-DTYPES = {"float64": "<f8", "int64": "<i8"}
-PLAIN = (str, bytes, bool, int, float, np.ndarray, type(None))
-CODES = {1: "<u1", 2: "<u2"}
-DEEPEST, MOST_PARTS, MOST_CONTAINERS = 16, 2**22, 2**16  # of a message; lists and maps are containers
 
-BODIES: dict[str, frozenset[str]] = {
-    # server to client, and its answer
-    "survey": frozenset({"job"}),
-    "surveyed": frozenset({"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective", "key"}),
-    "sums": frozenset({"job", "client", "keys", "columns", "means"}),  # if secure
-    "begin": frozenset({"job", "client", "n", "weight", "keys", "columns", "classes", "means", "scales", "start"}),
-    "begun": frozenset({"lipschitz"}),
-    "round": frozenset({"after", "rounds", "points", "among"}),
-    "done": frozenset({"rounds", "values"}),
-    "masked": frozenset({"rounds", "uploads", "values"}),  # instead of it, if secure
-    "refused": frozenset({"why"}),
-    # files
-    "state": frozenset(
-        {"data", "answered", "terms", "begin", "problem", "done", "released"}
-        | {"before", "before_exchange", "after", "after_exchange"}
-    ),
-    "checkpoint": frozenset({"job", "survey", "at"}),
+# The server's questions, and a node's answers
+
+
+class Survey(NamedTuple):
+    """Asks a node what it has, for this job."""
+
+    job: dict[str, Any]
+
+
+class Surveyed(NamedTuple):
+    """How many rows a node has, its columns and labels, and column sums if the job needs them.
+
+    counts, sums, squares: for each column, how many values, their sum, and their squared distances to their mean.
+    key: its public key, if sums are secure.
+    """
+
+    rows: int
+    columns: list[str]
+    classes: list[str] | None
+    counts: Any  # int64
+    sums: Array | None
+    squares: Array | None
+    reports_objective: bool
+    key: bytes | None
+
+
+class Sums(NamedTuple):
+    """Asks for column sums under masks; with means, for the squared distances to them."""
+
+    job: dict[str, Any]
+    keys: list[bytes]
+    columns: list[str]
+    means: Array | None
+    client: int
+
+
+class Begin(NamedTuple):
+    """Begins the run at a node, which is client number ``client`` of n.
+
+    keys: the public keys of all nodes, if sums are secure.
+    """
+
+    job: dict[str, Any]
+    n: int
+    keys: list[bytes] | None
+    columns: list[str]
+    classes: list[str] | None
+    means: Array
+    scales: Array | None
+    start: Array
+    client: int
+    weight: float
+
+
+class Begun(NamedTuple):
+    lipschitz: float  # G_i, which may be infinite
+
+
+class Task(NamedTuple):
+    """A round to work on: what the algorithm sends down, and whether the round is recorded."""
+
+    k: int
+    down: dict[str, Any]
+    asked: bool
+
+
+class Point(NamedTuple):
+    """A model at which f_i is asked for: that of round k, or one of several candidates."""
+
+    k: int
+    candidate: int
+    x: Array
+
+
+class Round(NamedTuple):
+    """Asks for rounds, and for f_i at points.
+
+    after: the last exchange whose answer the server has used: the node goes on from its state after it.
+    among: if sums are secure, the clients of the sum, each with its own ``after``.
+    """
+
+    after: int
+    rounds: list[Task]
+    points: list[Point]
+    among: list[tuple[int, int]] | None
+
+
+class Cut(NamedTuple):
+    """A lower bound on f_i: a + p·x."""
+
+    a: float
+    p: Array
+
+
+class Upload(NamedTuple):
+    """One round of a client: the fields of the algorithm's Up, a cut if one is due, and the work done so far."""
+
+    k: int
+    up: dict[str, Any]
+    cut: Cut | None
+    steps: int
+    subgradients: int
+
+
+class Value(NamedTuple):
+    """f_i at a point."""
+
+    k: int
+    candidate: int
+    value: float
+
+
+class Done(NamedTuple):
+    rounds: list[Upload]
+    values: list[Value]
+
+
+class Work(NamedTuple):
+    """Of a round under masks, what the server can read."""
+
+    k: int
+    steps: int
+    subgradients: int
+
+
+class Masked(NamedTuple):
+    """The same as :class:`Done`, or column sums, as numbers under masks (int64); None where nothing was asked for."""
+
+    rounds: list[Work]
+    uploads: Any
+    values: Any
+
+
+class Refusal(NamedTuple):
+    """Why a node does not answer; None if what it said is no text."""
+
+    why: str | None
+
+
+# Files
+
+
+class ClientState(NamedTuple):
+    """A client between two exchanges: the algorithm's own state, and what its local work has left."""
+
+    client: dict[str, Any]
+    slopes: Any
+    steps: int
+    subgradients: int
+
+
+class RunFile(NamedTuple):
+    """What a node keeps of a run; the header's exchange is the last one that it was asked in.
+
+    data: a fingerprint of the rows in its file.  answered: what it was asked in that exchange, by name, as digests.
+    terms: what the run may not change, by name, as digests.
+    begin: what it was told when the run began; None before.  problem: a fingerprint of the rows as they were prepared.
+    before, after: the client's state before and after the last rounds, and of which exchange each is.  done: what came
+    of these rounds.  released: how many rounds it has answered.
+    """
+
+    data: str
+    answered: dict[str, str]
+    terms: dict[str, str]
+    begin: Begin | None
+    problem: str
+    before: ClientState | None
+    before_exchange: int
+    after: ClientState | None
+    after_exchange: int
+    done: list[Upload]
+    released: int
+
+
+class CheckpointFile(NamedTuple):
+    """What the server keeps of a run: its job, and the plain values of its survey and of its snapshot."""
+
+    job: dict[str, Any]
+    survey: dict[str, Any]
+    at: dict[str, Any]
+
+
+Body = (
+    Survey | Surveyed | Sums | Begin | Begun | Round | Done | Masked | Refusal | RunFile | CheckpointFile
+)  # what a message may hold
+PARTS = (Begin, Task, Point, Cut, Upload, Value, Work, ClientState)  # classes within a body
+KINDS: dict[type[Any], str] = {
+    Survey: "survey",
+    Surveyed: "surveyed",
+    Sums: "sums",
+    Begin: "begin",
+    Begun: "begun",
+    Round: "round",
+    Done: "done",
+    Masked: "masked",
+    Refusal: "refused",
+    RunFile: "state",
+    CheckpointFile: "checkpoint",
 }
+FIELDS: dict[str, frozenset[str]] = {kind: frozenset(body._fields) for body, kind in KINDS.items()}
+
+B = TypeVar("B", bound=Body, covariant=True)
+R = TypeVar("R", bound=Body)
 
 
-class MessageError(ValueError):
-    """Bytes that are no message, or not the one they should be."""
+class Message(NamedTuple, Generic[B]):
+    run: str
+    exchange: int
+    round: int
+    body: B
+
+    @property
+    def kind(self) -> str:
+        return KINDS[type(self.body)]
+
+    def reply(self, body: R) -> "Message[R]":
+        """Return an answer to this message."""
+        return Message(self.run, self.exchange, self.round, body)
 
 
-class Message(NamedTuple):
+def encode(message: Message[Body], compact: bool = False) -> bytes:
+    """Return the message as bytes. compact: write arrays in the shortest way, which is exact, too."""
+    run, exchange, k, body = message
+    return pack_envelope(Envelope(message.kind, run, exchange, k, plain(body._asdict())), compact)
+
+
+def decode(data: bytes, limit: int = 256 * MEBIBYTE, arrays: int | None = None, own: bool = False) -> Message[Body]:
+    """Return the message in the bytes, of which there may be at most ``limit``; raise nothing but a MessageError.
+
+    arrays: how many bytes all its arrays may take together; ``limit`` unless given.  own: a file of ours, whose parts
+    need not be counted.
+    """
+    kind, run, exchange, k, body = unpack_envelope(data, limit, arrays, own)
+    return Message(run, exchange, k, READERS[kind](body))
+
+
+class Envelope(NamedTuple):
+    """A message whose body is still a map."""
+
     kind: str
     run: str
     exchange: int
@@ -60,121 +268,23 @@ class Message(NamedTuple):
     body: dict[str, Any]
 
 
-def encode(message: Message, compact: bool = False) -> bytes:
-    """The message as bytes. compact: write arrays in the shortest of the three ways, each of them exact."""
-    kind, run, exchange, k, body = message
+def pack_envelope(envelope: Envelope, compact: bool = False) -> bytes:
+    kind, run, exchange, k, body = envelope
     whole = {"schema": SCHEMA, "run": run, "exchange": exchange, "round": k, "kind": kind, "body": body}
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return _packed(value, compact)
-        if isinstance(value, np.generic):
-            return value.item()
-        raise TypeError(f"{type(value).__name__} is nothing to send")
-
-    packed: bytes = msgpack.packb(whole, default=plain)
-    return packed
+    return pack(whole, compact)
 
 
-def decode(data: bytes, limit: int = 256 * MEBIBYTE, arrays: int | None = None, own: bool = False) -> Message:
-    """The message in the bytes, of which there may be at most ``limit``.
-
-    arrays: how many bytes all its arrays may take together; ``limit`` unless given.  own: a file of ours, whose parts
-    need not be counted.
-    """
-    if len(data) > limit:
-        raise MessageError(f"a message of {len(data):,} bytes; at most {limit:,} are expected")
-    if not own:
-        _check_parts(data)
-    budget = _Budget(limit if arrays is None else arrays)
-    try:
-        whole = msgpack.unpackb(
-            data, object_pairs_hook=lambda pairs: _unpacked(pairs, budget), ext_hook=_no_extension, strict_map_key=True
-        )
-    except MessageError:
-        raise
-    except (ValueError, TypeError, RecursionError) as error:  # msgpack's own errors are ValueErrors
-        raise MessageError(f"no message: {printable(str(error)) or type(error).__name__}") from None
+def unpack_envelope(data: bytes, limit: int = 256 * MEBIBYTE, arrays: int | None = None, own: bool = False) -> Envelope:
+    """Return the header of the message in the bytes, checked, and its body, of which the keys are checked."""
+    whole = unpack(data, limit, limit if arrays is None else arrays, own)
     if not isinstance(whole, dict) or tuple(sorted(whole)) != tuple(sorted(HEADER)):
         raise MessageError("no message: the header is not that of a message")
     schema = whole["schema"]
     if type(schema) is not int or schema != SCHEMA:
         raise MessageError(f"a message of schema {schema!r:.60}, not {SCHEMA}: install the same fedmls everywhere")
-    _check_plain(whole)
-    return _checked(whole)
-
-
-class _Budget:
-    """The bytes that the arrays of a message may take, all of them together."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.used = limit, 0
-
-    def take(self, size: int) -> None:
-        self.used += size
-        if size > self.limit:
-            raise MessageError(f"an array of {size:,} bytes; at most {self.limit:,} are expected")
-        if self.used > self.limit:
-            raise MessageError(f"arrays of {self.used:,} bytes together; at most {self.limit:,} are expected")
-
-
-# The first byte of a part of a MessagePack message, by the specification: how many bytes follow that are no parts (and
-# where their number is written), or of how many parts it is made.
-_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
-_FIXED |= {0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}  # extensions, with their kind
-_COUNTED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # width of the number
-_CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}  # the same, and parts for each of it
-
-
-def _check_parts(data: bytes) -> None:
-    """Walk over the bytes, making nothing: no list is longer than what is there, and nothing nests too deep."""
-    place, end, containers, parts = 0, len(data), 0, 1
-    waiting = [1]  # how many parts each open container still has
-    while waiting:
-        if not waiting[-1]:
-            waiting.pop()
-            continue
-        waiting[-1] -= 1
-        if place >= end:
-            raise MessageError("no message: it is cut off")
-        code = data[place]
-        place += 1
-        if 0xA0 <= code <= 0xBF:
-            place += code & 0x1F
-        elif code < 0x80 or code >= 0xE0:
-            pass
-        elif code in _COUNTED:
-            width = _COUNTED[code]
-            place += width + int.from_bytes(data[place : place + width], "big") + (0xC7 <= code <= 0xC9)
-        elif code in _FIXED:
-            place += _FIXED[code]
-        elif code <= 0x9F or code in _CONTAINERS:
-            width, each = _CONTAINERS.get(code, (0, 2 if code <= 0x8F else 1))
-            inside = each * (int.from_bytes(data[place : place + width], "big") if width else code & 0x0F)
-            place, containers, parts = place + width, containers + 1, parts + inside
-            waiting.append(inside)
-            if inside > end - place or parts > MOST_PARTS or containers > MOST_CONTAINERS:
-                raise MessageError("no message: it has more parts than bytes, or than any message")
-            if len(waiting) > DEEPEST:
-                raise MessageError(f"no message: it nests deeper than {DEEPEST}")
-
-
-def printable(text: str, most: int = 1000) -> str:
-    """Words of others, for a terminal: cut, and without anything that is no letter, figure or sign."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:most])
-
-
-def _check_plain(value: Any) -> None:
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            _check_plain(part)
-    elif not isinstance(value, PLAIN):
-        raise MessageError(f"no message: it holds a {type(value).__name__}")
-
-
-def _checked(whole: dict[str, Any]) -> Message:
+    check_plain(whole)
     kind, run, body = whole["kind"], whole["run"], whole["body"]
-    if not isinstance(kind, str) or kind not in BODIES:
+    if not isinstance(kind, str) or kind not in FIELDS:
         raise MessageError(f"a message of unknown kind {kind!r:.60}")
     if not isinstance(run, str) or not RUN_NAME.fullmatch(run):
         raise MessageError(f"a message of run {run!r:.60}, which is no name of a run")
@@ -183,103 +293,258 @@ def _checked(whole: dict[str, Any]) -> Message:
             raise MessageError(f"a message of {name} {whole[name]!r:.60}, which is no whole number")
     if not isinstance(body, dict):
         raise MessageError("a message without a body")
-    fields("a message", body, BODIES[kind])
-    return Message(kind, run, whole["exchange"], whole["round"], body)
+    fields("a message", body, FIELDS[kind])
+    return Envelope(kind, run, whole["exchange"], whole["round"], body)
 
 
-def fields(what: str, found: Any, wanted: Any) -> dict[str, Any]:
-    """``found`` as a map with exactly the keys ``wanted``."""
-    if not isinstance(found, dict):
-        raise MessageError(f"{what} is no map of fields")
-    missing, strange = sorted({*wanted} - {*found}), sorted({*found} - {*wanted})
-    if missing or strange:
-        lacks = f"without {', '.join(missing)}" if missing else ""
-        holds = f"with the unknown {printable(', '.join(strange), 80)}" if strange else ""
-        raise MessageError(f"{what} {' and '.join(part for part in (lacks, holds) if part)}")
-    return found
+def plain(value: Any) -> Any:
+    """Return the value with maps in the place of the classes above."""
+    if isinstance(value, PARTS):
+        value = value._asdict()
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    return value
 
 
-def _packed(array: Any, compact: bool) -> dict[str, Any]:
-    name = {"f": "float64", "i": "int64"}.get(array.dtype.kind)
-    if name is None or array.dtype.itemsize != 8:
-        raise TypeError(f"arrays of {array.dtype} are not sent; make them float64 or int64")
-    flat = np.ascontiguousarray(array, dtype=DTYPES[name]).ravel()
-    about: dict[str, Any] = {"dtype": name, "shape": list(array.shape)}
-    if compact and len(flat) < 2**32:
-        # zero is told by its bits: minus zero is another number
-        places = np.flatnonzero(flat.view("<u8"))
-        values, codes = np.unique(flat.view("<u8"), return_inverse=True)
-        width = 1 if len(values) <= 2**8 else 2
-        by_places = 12 * len(places)
-        by_codes = 8 * len(values) + width * len(flat) if len(values) <= 2**16 else math.inf
-        if by_places < min(by_codes, flat.nbytes):
-            return about | {"places": places.astype("<u4").tobytes(), "raw": flat[places].tobytes()}
-        if by_codes < flat.nbytes:
-            return about | {"codes": codes.astype(CODES[width]).tobytes(), "raw": values.tobytes()}
-    return about | {"raw": flat.tobytes()}
+# Fields of a body, each checked for its type
 
 
-def _unpacked(pairs: list[tuple[Any, Any]], budget: _Budget) -> Any:
-    """A map; an array where it is one."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise MessageError("no message: a key stands there twice")
-    if not all(isinstance(key, str) for key in found):
-        raise MessageError("no message: a key is no text")
-    if "raw" not in found and "dtype" not in found:
-        return found
-    encoding = {"places", "codes"} & {*found}
-    fields("an array", found, {"dtype", "shape", "raw", *sorted(encoding)[:1]})
-    dtype, shape, raw = found["dtype"], found["shape"], found["raw"]
-    if dtype not in DTYPES if isinstance(dtype, str) else True:
-        raise MessageError(f"an array of {dtype!r:.60}; only float64 and int64 are sent")
-    if not (isinstance(shape, list) and len(shape) <= 8 and all(type(s) is int and 0 <= s < 2**62 for s in shape)):
-        raise MessageError(f"an array of shape {shape!r:.60}")
-    size = math.prod(shape)
-    budget.take(8 * size)
-    if not isinstance(raw, bytes) or len(raw) % 8:
-        raise MessageError("an array whose bytes are not whole numbers of 8 bytes")
-    numbers = np.frombuffer(raw, dtype=DTYPES[dtype])
-    if "places" in found:
-        numbers = _from_places(found["places"], numbers, size)
-    elif "codes" in found:
-        numbers = _from_codes(found["codes"], numbers, size)
-    if len(numbers) != size:
-        raise MessageError(f"an array of shape {shape} with {len(numbers)} numbers")
-    return numbers.astype(dtype).reshape(shape)
+def array(name: str, value: Any, dtype: str = "float64") -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        raise MessageError(f"{name} is no array of {dtype}")
+    return value
 
 
-def _from_places(raw: Any, numbers: Any, size: int) -> Any:
-    if not isinstance(raw, bytes) or len(raw) != 4 * len(numbers):
-        raise MessageError("an array whose places do not fit its numbers")
-    places = np.frombuffer(raw, dtype="<u4")
-    if len(places) and (places[-1] >= size or (places[1:] <= places[:-1]).any()):
-        raise MessageError("an array whose places are not in order")
-    out = np.zeros(size, dtype=numbers.dtype)
-    out[places] = numbers
-    return out
+def number(name: str, value: Any) -> float:
+    if type(value) is not float or not math.isfinite(value):
+        raise MessageError(f"{name} is {value!r:.60}, which is no finite number")
+    return value
 
 
-def _from_codes(raw: Any, numbers: Any, size: int) -> Any:
-    width = 1 if len(numbers) <= 2**8 else 2
-    if not isinstance(raw, bytes) or len(raw) != width * size:
-        raise MessageError("an array whose codes do not fit its shape")
-    codes = np.frombuffer(raw, dtype=CODES[width])
-    if len(codes) and codes.max() >= len(numbers):
-        raise MessageError("an array with a code that stands for nothing")
-    return numbers[codes]
+def count(name: str, value: Any, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < 2**62:
+        raise MessageError(f"{name} is {value!r:.60}, which is no whole number of at least {least}")
+    return value
 
 
-def _no_extension(code: int, data: bytes) -> Any:
-    raise MessageError(f"no message: it holds an extension of kind {code}")
+def texts(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise MessageError(f"{name} is no list of names")
+    return value
 
 
-def seal(data: bytes) -> bytes:
-    """The bytes with their digest in front, for a file: damage is noticed."""
-    return hashlib.sha256(data).digest() + data
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise MessageError(f"{name} is no text")
+    return value
 
 
-def unseal(data: bytes) -> bytes:
-    if hashlib.sha256(data[32:]).digest() != data[:32]:
-        raise MessageError("the file is damaged: its digest is another")
-    return data[32:]
+def _truth(name: str, value: Any) -> bool:
+    if type(value) is not bool:
+        raise MessageError(f"{name} is no truth value")
+    return value
+
+
+def _map(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise MessageError(f"{name} is no map of fields")
+    return value
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise MessageError(f"{name} is no list")
+    return value
+
+
+def _key(name: str, value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise MessageError(f"{name} is no public key")
+    return value
+
+
+def _keys(value: Any) -> list[bytes]:
+    return [_key("one of keys", one) for one in _list("keys", value)]
+
+
+def _weight(value: Any) -> float:
+    weight = real(value)
+    if weight is None or not 0 < weight <= 1:
+        raise MessageError(f"its weight is told to be {value!r:.20}, which is not between 0 and 1")
+    return weight
+
+
+T = TypeVar("T")
+
+
+def _unless_none(check: Callable[..., T], name: str, value: Any, *more: Any) -> T | None:
+    return None if value is None else check(name, value, *more)
+
+
+# Bodies. Their keys are those of their classes: unpack_envelope has seen to that.
+
+
+def _survey(body: dict[str, Any]) -> Survey:
+    return Survey(_map("job", body["job"]))
+
+
+def _surveyed(body: dict[str, Any]) -> Surveyed:
+    return Surveyed(
+        count("rows", body["rows"], 1),
+        texts("columns", body["columns"]),
+        _unless_none(texts, "classes", body["classes"]),
+        _unless_none(array, "counts", body["counts"], "int64"),
+        _unless_none(array, "sums", body["sums"]),
+        _unless_none(array, "squares", body["squares"]),
+        _truth("reports_objective", body["reports_objective"]),
+        _unless_none(_key, "key", body["key"]),
+    )
+
+
+def _sums(body: dict[str, Any]) -> Sums:
+    return Sums(
+        _map("job", body["job"]),
+        _keys(body["keys"]),
+        texts("columns", body["columns"]),
+        _unless_none(array, "means", body["means"]),
+        count("client", body["client"]),
+    )
+
+
+def _begin(body: dict[str, Any]) -> Begin:
+    return Begin(
+        _map("job", body["job"]),
+        count("n", body["n"], 1),
+        None if body["keys"] is None else _keys(body["keys"]),
+        texts("columns", body["columns"]),
+        _unless_none(texts, "classes", body["classes"]),
+        array("means", body["means"]),
+        _unless_none(array, "scales", body["scales"]),
+        array("start", body["start"]),
+        count("client", body["client"]),
+        _weight(body["weight"]),
+    )
+
+
+def _begun(body: dict[str, Any]) -> Begun:
+    G = body["lipschitz"]
+    if type(G) is not float or not G >= 0:
+        raise MessageError(f"lipschitz is {G!r:.60}, which is no number of at least 0")
+    return Begun(G)
+
+
+def _round(body: dict[str, Any]) -> Round:
+    return Round(
+        count("after", body["after"]),
+        [_task(one) for one in _list("rounds", body["rounds"])],
+        [_point(one) for one in _list("points", body["points"])],
+        _unless_none(_pairs, "among", body["among"]),
+    )
+
+
+def _task(found: Any) -> Task:
+    fields("a round", found, Task._fields)
+    down = _map("what is sent down", found["down"])
+    return Task(count("k", found["k"], 1), down, _truth("asked", found["asked"]))
+
+
+def _point(found: Any) -> Point:
+    fields("a point", found, Point._fields)
+    return Point(count("k", found["k"]), count("candidate", found["candidate"]), array("x", found["x"]))
+
+
+def _pairs(name: str, value: Any) -> list[tuple[int, int]]:
+    pairs = _list(name, value)
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(one, int) for one in pair):
+            raise MessageError(f"{name} is no list of pairs of whole numbers")
+    return [(client, after) for client, after in pairs]
+
+
+def _done(body: dict[str, Any]) -> Done:
+    uploads = [_upload(one) for one in _list("rounds", body["rounds"])]
+    return Done(uploads, [_value(one) for one in _list("values", body["values"])])
+
+
+def _upload(found: Any) -> Upload:
+    fields("a round", found, Upload._fields)
+    return Upload(
+        count("k", found["k"]),
+        _map("an upload", found["up"]),
+        _unless_none(_cut, "a cut", found["cut"]),
+        count("steps", found["steps"]),
+        count("subgradients", found["subgradients"]),
+    )
+
+
+def _cut(name: str, found: Any) -> Cut:
+    fields(name, found, Cut._fields)
+    return Cut(number("a", found["a"]), array("p", found["p"]))
+
+
+def _value(found: Any) -> Value:
+    fields("a value", found, Value._fields)
+    value = number("value", found["value"])
+    return Value(count("k", found["k"]), count("candidate", found["candidate"]), value)
+
+
+def _masked(body: dict[str, Any]) -> Masked:
+    return Masked(
+        [_work(one) for one in _list("rounds", body["rounds"])],
+        _unless_none(array, "uploads", body["uploads"], "int64"),
+        _unless_none(array, "values", body["values"], "int64"),
+    )
+
+
+def _work(found: Any) -> Work:
+    fields("a round", found, Work._fields)
+    return Work(*(count(name, found[name]) for name in Work._fields))
+
+
+def _refusal(body: dict[str, Any]) -> Refusal:
+    return Refusal(body["why"] if isinstance(body["why"], str) else None)
+
+
+def _run_file(body: dict[str, Any]) -> RunFile:
+    begin = body["begin"]
+    return RunFile(
+        _text("data", body["data"]),
+        _map("answered", body["answered"]),
+        _map("terms", body["terms"]),
+        None if begin is None else _begin(fields("begin", begin, Begin._fields)),
+        _text("problem", body["problem"]),
+        _unless_none(_client_state, "before", body["before"]),
+        count("before_exchange", body["before_exchange"]),
+        _unless_none(_client_state, "after", body["after"]),
+        count("after_exchange", body["after_exchange"]),
+        [_upload(one) for one in _list("done", body["done"])],
+        count("released", body["released"]),
+    )
+
+
+def _client_state(name: str, found: Any) -> ClientState:
+    fields(name, found, ClientState._fields)
+    client, slopes = _map("client", found["client"]), found["slopes"]
+    return ClientState(client, slopes, count("steps", found["steps"]), count("subgradients", found["subgradients"]))
+
+
+def _checkpoint(body: dict[str, Any]) -> CheckpointFile:
+    return CheckpointFile(_map("job", body["job"]), _map("survey", body["survey"]), _map("at", body["at"]))
+
+
+READERS: dict[str, Callable[[dict[str, Any]], Body]] = {
+    "survey": _survey,
+    "surveyed": _surveyed,
+    "sums": _sums,
+    "begin": _begin,
+    "begun": _begun,
+    "round": _round,
+    "done": _done,
+    "masked": _masked,
+    "refused": _refusal,
+    "state": _run_file,
+    "checkpoint": _checkpoint,
+}

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tomli_w
+
 from fedmls.checks import real
 from fedmls.report import numerals
 
@@ -154,19 +156,9 @@ def _file(spec: Any) -> str:
     """Return the experiment's file: TOML, or JSON where that cannot say it."""
     if not isinstance(spec, dict) or not spec:
         return ""
-    text = _toml(spec)
     try:
+        text = tomli_w.dumps(spec)
         same = tomllib.loads(text) == spec
-    except ValueError:
+    except (ValueError, TypeError):
         same = False
     return text if same else json.dumps(spec, indent=2, ensure_ascii=False)
-
-
-def _toml(spec: dict[str, Any]) -> str:
-    """Return the experiment as TOML. Lists of tables come last, table by table."""
-    from fedmls.federation.job import toml
-
-    lists = {key: some for key, some in spec.items() if isinstance(some, list) and some}
-    lists = {key: some for key, some in lists.items() if all(isinstance(one, dict) for one in some)}
-    text = toml({key: value for key, value in spec.items() if key not in lists})
-    return text + "".join(f"\n[[{key}]]\n{toml(one)}" for key, some in lists.items() for one in some)

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmls.federation.messages import Message, MessageError, encode
+from fedmls.federation.codec import MessageError
+from fedmls.federation.messages import Body, Envelope, Message, pack_envelope, plain
 from fedmls.files import sync_folder, whole_file
 from fedmls.types import Array
 
@@ -153,9 +154,10 @@ def check_peers(own: bytes, peers: Sequence[str] | None, told: Sequence[str] = (
     return wrong
 
 
-def question(asked: Message, *parts: Any) -> bytes:
-    """A digest of what all nodes of a sum are asked alike."""
-    return hashlib.sha256(encode(Message(asked.kind, asked.run, asked.exchange, 0, {"parts": parts}))).digest()
+def question(asked: Message[Body], *parts: Any) -> bytes:
+    """Return a digest of what all nodes of a sum are asked alike."""
+    whole = Envelope(asked.kind, asked.run, asked.exchange, 0, {"parts": plain(parts)})
+    return hashlib.sha256(pack_envelope(whole)).digest()
 
 
 def masked(

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fedmls.federation.data import NodeConfig
-from fedmls.federation.node import Node
+from fedmls.federation.node.node import Node
+from fedmls.federation.node_config import NodeConfig
 
 When = tuple[str, int]
 

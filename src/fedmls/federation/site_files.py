@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import tomli_w
 
 from fedmls.checks import unknown
 from fedmls.datasets.files import kind_of, read_frame
-from fedmls.federation.data import NodeConfig, Refused, Rows, column_sums, label_texts, prepared, read_rows
-from fedmls.federation.job import toml
+from fedmls.federation.errors import Refused
+from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, prepared, read_rows
+from fedmls.federation.node_config import NodeConfig
 from fedmls.partition import by_column, dirichlet, iid, kmeans
 
 
@@ -56,20 +58,20 @@ def split(
         about |= {"label": table.label, "columns": table.columns, "ignore": list(ignore) or None}
         about["algorithms"] = list(algorithms) or None
         table.write(out / f"{name}{table.suffix}", rows)
-        text = toml({key: value for key, value in about.items() if value is not None})
+        text = tomli_w.dumps({key: value for key, value in about.items() if value is not None})
         (out / f"{name}.toml").write_text(text, encoding="utf-8")
         written[out / f"{name}.toml"] = len(rows)
     return written
 
 
-PARTITIONS: dict[str, Callable[[Rows, int, float, int], Any]] = {
+PARTITIONS: dict[str, Callable[[SiteRows, int, float, int], Any]] = {
     "kmeans": lambda rows, clients, alpha, seed: kmeans(_filled(rows), clients, seed),
     "iid": lambda rows, clients, alpha, seed: iid(rows.X.shape[0], clients, seed),
     "dirichlet": lambda rows, clients, alpha, seed: dirichlet(label_texts(rows.y), clients, alpha, seed),
 }
 
 
-def _filled(rows: Rows) -> Any:
+def _filled(rows: SiteRows) -> Any:
     counts, sums, _ = column_sums(rows, least=1)
     return prepared(rows, list(rows.columns), sums / np.maximum(counts, 1), None)
 

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.federation.data import sorted_classes
+from fedmls.datasets.files import sorted_classes
+from fedmls.federation.columns import column_means, column_scales, squares_around
 from fedmls.federation.job import Job
+from fedmls.federation.messages import Surveyed
 from fedmls.problem import check_weights
 from fedmls.types import Array
 
 
-class Survey(NamedTuple):
+class SurveyedProblem(NamedTuple):
     """The problem as the server knows it: all but the rows. It stands in for a Problem where rows are not needed."""
 
     nodes: list[str]
@@ -48,17 +50,17 @@ def natural(name: str) -> list[Any]:
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
-def agree(job: Job, replies: dict[str, dict[str, Any]]) -> Survey:
+def agree(job: Job, replies: dict[str, Surveyed]) -> SurveyedProblem:
     """The survey of these nodes, or a ValueError that names the node that does not fit."""
     nodes = sorted(replies, key=natural)
     found = [replies[node] for node in nodes]
     columns = _agreed_columns(nodes, found)
     classes = _agreed_classes(nodes, found) if job.get_loss().is_classification else None
     means, scales = _means_and_scales(job, columns, found)
-    rows = np.array([one["rows"] for one in found])
-    silent = [node for node, one in zip(nodes, found, strict=True) if not one["reports_objective"]]
+    rows = np.array([one.rows for one in found])
+    silent = [node for node, one in zip(nodes, found, strict=True) if not one.reports_objective]
     _check_objective(job, silent)
-    return Survey(
+    return SurveyedProblem(
         nodes,
         rows,
         _weights(job, nodes, rows),
@@ -70,13 +72,13 @@ def agree(job: Job, replies: dict[str, dict[str, Any]]) -> Survey:
         job.l1,
         job.intercept,
         job.report_objective and not silent,
-        [one["key"] for one in found] if job.secure else None,
+        [one.key for one in found if one.key is not None] if job.secure else None,
     )
 
 
-def _agreed_columns(nodes: list[str], found: list[dict[str, Any]]) -> list[str]:
+def _agreed_columns(nodes: list[str], found: list[Surveyed]) -> list[str]:
     """The columns that most nodes have, in the order of the first of them."""
-    sets = [frozenset(one["columns"]) for one in found]
+    sets = [frozenset(one.columns) for one in found]
     common = Counter(sets).most_common(1)[0][0]
     wrong = []
     for node, own in zip(nodes, sets, strict=True):
@@ -86,17 +88,18 @@ def _agreed_columns(nodes: list[str], found: list[dict[str, Any]]) -> list[str]:
             wrong.append(f"node {node} {' and '.join(parts)}")
     if wrong:
         raise _differ("columns", wrong, common)
-    return list(found[sets.index(common)]["columns"])
+    return list(found[sets.index(common)].columns)
 
 
-def _agreed_classes(nodes: list[str], found: list[dict[str, Any]]) -> list[str]:
+def _agreed_classes(nodes: list[str], found: list[Surveyed]) -> list[str]:
     """The two labels; a node may have one of them only."""
-    both = Counter(frozenset(one["classes"]) for one in found if len(one["classes"]) == 2).most_common(1)
-    common = both[0][0] if both else frozenset[str]().union(*(one["classes"] for one in found))
+    own = [frozenset(one.classes or ()) for one in found]
+    both = Counter(frozenset(one.classes) for one in found if one.classes and len(one.classes) == 2).most_common(1)
+    common = both[0][0] if both else frozenset[str]().union(*own)
     wrong = [
-        f"node {node} has {_some(sorted({*one['classes']} - common))}"
-        for node, one in zip(nodes, found, strict=True)
-        if not {*one["classes"]} <= common
+        f"node {node} has {_some(sorted(labels - common))}"
+        for node, labels in zip(nodes, own, strict=True)
+        if not labels <= common
     ]
     if wrong:
         raise _differ("labels", wrong, common)
@@ -105,36 +108,20 @@ def _agreed_classes(nodes: list[str], found: list[dict[str, Any]]) -> list[str]:
     return sorted_classes(sorted(common))
 
 
-def _means_and_scales(job: Job, columns: list[str], found: list[dict[str, Any]]) -> tuple[Array, Array | None]:
+def _means_and_scales(job: Job, columns: list[str], found: list[Surveyed]) -> tuple[Array, Array | None]:
     """Over the rows of all nodes, from their sums."""
     if job.secure or not (job.impute or job.standardise):  # secure: the sums come later
         return np.zeros(len(columns)), None
-    orders = [[one["columns"].index(column) for column in columns] for one in found]
-    counts, sums = (
-        np.array([one[name][order] for one, order in zip(found, orders, strict=True)]) for name in ("counts", "sums")
-    )
+    orders = [[one.columns.index(column) for column in columns] for one in found]
+    ordered = list(zip(found, orders, strict=True))
+    counts = np.array([one.counts[order] for one, order in ordered])
+    sums = np.array([one.sums[order] for one, order in ordered if one.sums is not None])
     total = counts.sum(axis=0)
     means = column_means(columns, total, sums.sum(axis=0))
     if not job.standardise:
         return means, None
-    squares = np.array([one["squares"][order] for one, order in zip(found, orders, strict=True)])
+    squares = np.array([one.squares[order] for one, order in ordered if one.squares is not None])
     return means, column_scales(total, squares_around(means, counts, sums, squares).sum(axis=0))
-
-
-def column_means(columns: list[str], counts: Any, sums: Array) -> Array:
-    if (counts == 0).any():
-        raise ValueError(f"no node has a value in column {columns[int(np.argmin(counts))]!r}; leave it out with ignore")
-    return np.asarray(sums / counts)
-
-
-def column_scales(counts: Any, squares: Array) -> Array:
-    scales = np.sqrt(squares / counts)
-    return np.where(scales > 0, scales, 1.0)
-
-
-def squares_around(means: Array, counts: Any, sums: Array, squares: Array) -> Array:
-    """Squared distances to these means, from those to the own ones (Chan, Golub, LeVeque 1983)."""
-    return np.asarray(squares + counts * (sums / np.maximum(counts, 1) - means) ** 2)
 
 
 def _weights(job: Job, nodes: list[str], rows: Any) -> Array:

@@ -9,19 +9,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.federation import replies, secure
+from fedmls.federation import secure_sums as secure
+from fedmls.federation.codec import MessageError
+from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, MessageError
-from fedmls.federation.post import Post, Stopped, vectors
-from fedmls.federation.replies import Done, Masked, Shapes
-from fedmls.federation.state import At
-from fedmls.federation.survey import Survey
+from fedmls.federation.messages import Done, Masked, Message, Point, Round, Task, Upload
+from fedmls.federation.server import replies
+from fedmls.federation.server.exchange import Exchange, vectors
+from fedmls.federation.server.snapshot import Snapshot
+from fedmls.federation.server.survey import SurveyedProblem
+from fedmls.federation.uploads import Shapes, check_vector
 from fedmls.rounds import ServerRandom, drawn, weighted_mean
 from fedmls.simulation.cost import Counters
 from fedmls.types import Array
 
 
-class Round(NamedTuple):
+class AggregatedRound(NamedTuple):
     """One round: what the server sees of the uploads, Σ w_i of the cuts, and of each client that worked what it did."""
 
     up: Any
@@ -30,24 +33,24 @@ class Round(NamedTuple):
     subgradients: list[int]
 
 
-class Gathered(NamedTuple):
+class RoundsResult(NamedTuple):
     """What an exchange gave."""
 
     working: list[int]
-    rounds: list[Round]
+    rounds: list[AggregatedRound]
     objectives: dict[tuple[int, int], float]  # Σ w_i f_i by round and candidate, where every client told its own
     failed: dict[int, str]
     spent: Counters  # since the run began
 
 
-class Clients:
+class RoundExchanges:
     """The clients of a run. ``ask`` changes nothing here."""
 
-    def __init__(self, run: str, job: Job, survey: Survey, shapes: Shapes, post: Post) -> None:
-        self.run, self.job, self.survey, self.shapes, self.post = run, job, survey, shapes, post
+    def __init__(self, run: str, job: Job, survey: SurveyedProblem, shapes: Shapes, exchange: Exchange) -> None:
+        self.run, self.job, self.survey, self.shapes, self.exchange = run, job, survey, shapes, exchange
         self.random = ServerRandom(job.seed)
 
-    def ask(self, at: At, rounds: list[dict[str, Any]]) -> Gathered:
+    def ask(self, at: Snapshot, rounds: list[Task]) -> RoundsResult:
         """Ask for these rounds, and for the objectives that are pending."""
         exchange, points = at.spent.exchanges + 1, _points(at)
         working, spare = self._working(at, rounds, exchange)
@@ -59,7 +62,7 @@ class Clients:
         failed: dict[int, str] = {}
         while asked:
             messages = {self.survey.nodes[i]: self._message(at, i, rounds, points, working) for i in asked}
-            answers = self.post.ask(messages, self._check, all_needed=False)
+            answers = self.exchange.ask(messages, self._check, all_needed=False)
             spent = spent.plus(answers.cost).plus(self._vectors(messages, answers.good))
             done |= {i: answers.good[node] for i in asked if (node := self.survey.nodes[i]) in answers.good}
             failed |= {i: answers.failed[node] for i in asked if (node := self.survey.nodes[i]) in answers.failed}
@@ -77,14 +80,14 @@ class Clients:
         else:
             seen, objectives = self._plain(rounds, working, done), self._objectives(at, done)
         spent = spent._replace(exchanges=exchange if done or failed else exchange - 1)
-        return Gathered(working, seen, objectives, failed, spent)
+        return RoundsResult(working, seen, objectives, failed, spent)
 
-    def _working(self, at: At, rounds: list[dict[str, Any]], exchange: int) -> tuple[list[int], list[int]]:
+    def _working(self, at: Snapshot, rounds: list[Task], exchange: int) -> tuple[list[int], list[int]]:
         """The clients of these rounds, in order, and the others, in the order in which they may stand in."""
         n = self.survey.n
         if not rounds:
             return [], list(range(n))
-        k = rounds[0]["k"]
+        k = rounds[0].k
         some = drawn(self.job.algorithm, n, self.random, k)
         if some is None:
             return list(range(n)), []
@@ -92,41 +95,46 @@ class Clients:
         order = sorted([*some.tolist(), *others], key=lambda i: bool(at.aside[i] >= exchange))
         return sorted(order[: len(some)]), order[len(some) :]
 
-    def _message(self, at: At, i: int, rounds: list[Any], points: list[Any], working: list[int]) -> Message:
+    def _message(
+        self, at: Snapshot, i: int, rounds: list[Task], points: list[Point], working: list[int]
+    ) -> Message[Round]:
         work = rounds if i in working else []
-        among = [[j, int(at.answered[j])] for j in working] if self.job.secure else None
-        body = {"after": int(at.answered[i]), "rounds": work, "points": points, "among": among}
-        return Message("round", self.run, at.number + 1, at.spent.round + len(work), body)
+        among = [(j, int(at.answered[j])) for j in working] if self.job.secure else None
+        body = Round(int(at.answered[i]), work, points, among)
+        return Message(self.run, at.number + 1, at.spent.round + len(work), body)
 
-    def _check(self, data: bytes, asked: Message) -> Done | Masked:
+    def _check(self, data: bytes, asked: Message[Round]) -> Done | Masked:
         check = replies.masked if self.job.secure else replies.done
         return check(data, asked, self.shapes)
 
-    def _vectors(self, messages: dict[str, Message], good: dict[str, Any]) -> Counters:
+    def _vectors(self, messages: dict[str, Message[Round]], good: dict[str, Any]) -> Counters:
         d, but = self.survey.dimension, self.job.algorithm.traits.numbers
         down = sum(vectors(message.body, d, but) for message in messages.values())
         up = sum(vectors(reply, d, but) for reply in good.values())
         if self.job.secure:
-            sent = [part for node in good for part in self.shapes.parts(messages[node].body["rounds"])]
+            sent = [part for node in good for part in self.shapes.parts(messages[node].body.rounds)]
             up = sum(math.prod(shape) // d for name, shape in sent if name not in but)
         return Counters(vectors_up=up, vectors_down=down)
 
-    def _plain(self, rounds: list[Any], working: list[int], done: dict[int, Done]) -> list[Round]:
+    def _plain(self, rounds: list[Task], working: list[int], done: dict[int, Done]) -> list[AggregatedRound]:
         seen = []
         for r, each in enumerate(rounds):
-            uploads = [done[i].uploads[r] for i in working]
+            uploads = [done[i].rounds[r] for i in working]
             steps, subgradients = [one.steps for one in uploads], [one.subgradients for one in uploads]
-            seen.append(Round(self._seen(each, working, uploads), self._cut(uploads), steps, subgradients))
+            seen.append(AggregatedRound(self._seen(each, working, uploads), self._cut(uploads), steps, subgradients))
         return seen
 
-    def _objectives(self, at: At, done: dict[int, Done]) -> dict[tuple[int, int], float]:
-        everyone = [done[i].values if i in done else {} for i in range(self.survey.n)]
+    def _objectives(self, at: Snapshot, done: dict[int, Done]) -> dict[tuple[int, int], float]:
+        everyone = [
+            {(one.k, one.candidate): one.value for one in done[i].values} if i in done else {}
+            for i in range(self.survey.n)
+        ]
         found = {}
         for point in map(_name, _points(at)):
             found[point] = float(self.survey.weights @ np.array([values.get(point, np.nan) for values in everyone]))
         return found
 
-    def _seen(self, wanted: dict[str, Any], working: list[int], uploads: list[replies.Upload]) -> Any:
+    def _seen(self, wanted: Task, working: list[int], uploads: list[Upload]) -> Any:
         """What the server sees of the uploads; fields that were not asked for are unknown."""
         stacked = {
             name: np.stack([upload.up.get(name, np.full(shape, np.nan)) for upload in uploads])
@@ -140,14 +148,14 @@ class Clients:
             weights = weights[working] / weights[working].sum()
         return weighted_mean(weights, up)
 
-    def _cut(self, uploads: list[replies.Upload]) -> tuple[float, Array] | None:
+    def _cut(self, uploads: list[Upload]) -> tuple[float, Array] | None:
         cuts = [upload.cut for upload in uploads if upload.cut is not None]
         if not cuts:
             return None
         weights = self.survey.weights
         return float(weights @ np.array([a for a, _ in cuts])), weights @ np.stack([p for _, p in cuts])
 
-    def _unmasked(self, rounds: list[Any], working: list[int], done: dict[int, Masked]) -> list[Round]:
+    def _unmasked(self, rounds: list[Task], working: list[int], done: dict[int, Masked]) -> list[AggregatedRound]:
         """The same from masked uploads. What a single one cannot be checked for, the mean is."""
         if not rounds:
             return []
@@ -159,20 +167,23 @@ class Clients:
             unknown, parts = {name: np.full(shape, np.nan) for name, shape in self.shapes.up(each).items()}, {}
             for name, shape in self.shapes.parts([each]):
                 part, mean = np.split(mean, [math.prod(shape)])
-                parts[name] = self._checked(name, part.reshape(shape), each["k"])
+                parts[name] = self._checked(name, part.reshape(shape), each.k)
             cut = (float(parts.pop("cut.a")), parts.pop("cut.p")) if "cut.a" in parts else None
-            steps, subgradients = [done[i].steps[r] for i in working], [done[i].subgradients[r] for i in working]
-            seen.append(Round(self.job.algorithm.Up(**unknown | parts), cut, steps, subgradients))
+            steps, subgradients = (
+                [done[i].rounds[r].steps for i in working],
+                [done[i].rounds[r].subgradients for i in working],
+            )
+            seen.append(AggregatedRound(self.job.algorithm.Up(**unknown | parts), cut, steps, subgradients))
         return seen
 
     def _checked(self, name: str, mean: Array, k: int) -> Array:
         longest = math.inf if name == "cut.a" else self.shapes.longest(name)
         try:
-            return replies.vector(name, mean, mean.shape, longest)
+            return check_vector(name, mean, mean.shape, longest)
         except MessageError as error:
             raise Stopped(f"the mean of round {k} is rejected, and nobody can tell by which node: {error}") from None
 
-    def _summed(self, at: At, done: dict[int, Masked]) -> dict[tuple[int, int], float]:
+    def _summed(self, at: Snapshot, done: dict[int, Masked]) -> dict[tuple[int, int], float]:
         points, told = _points(at), [done[i].values for i in range(self.survey.n) if i in done]
         if not points or len(told) < self.survey.n or any(values is None for values in told):
             return {}
@@ -188,10 +199,10 @@ def _total(parts: list[Any]) -> Array:
         ) from None
 
 
-def _points(at: At) -> list[dict[str, Any]]:
-    """Where objectives are to be told."""
-    return [{"k": one.counters.round, "candidate": c, "x": x} for one in at.pending for c, x in enumerate(one.models)]
+def _points(at: Snapshot) -> list[Point]:
+    """Return the models whose objectives are to be told."""
+    return [Point(one.counters.round, c, x) for one in at.pending for c, x in enumerate(one.models)]
 
 
-def _name(point: dict[str, Any]) -> tuple[int, int]:
-    return point["k"], point["candidate"]
+def _name(point: Point) -> tuple[int, int]:
+    return point.k, point.candidate

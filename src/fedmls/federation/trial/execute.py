@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.federation.folder import CHECKPOINT, EVENTS
+from fedmls.federation.deploy.processes import end_left_behind
+from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
-from fedmls.federation.post import Stopped
-from fedmls.federation.processes import end_left_behind
-from fedmls.federation.trial import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
+from fedmls.federation.server.folder import CHECKPOINT, EVENTS
+from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
 from fedmls.results.layout import HISTORY, SETUP
 from fedmls.results.model import read_model
 from fedmls.simulation.run import simulate
@@ -67,7 +67,7 @@ def _deploy(trial: Trial, say: Say) -> Times:
         say(left)
     say(f"{engine.title}: starting a server and {n} nodes on this machine; logs are in {trial.folder / DEPLOYMENT}")
     marks = [time.time()]
-    with Lines(trial, say) as lines, engine.deployment(trial.folder, trial.nodes) as running:
+    with Lines(trial, say) as lines, engine(trial.folder / DEPLOYMENT, trial.nodes) as running:
         marks.append(time.time())
         say(f"all are online after {marks[1] - marks[0]:.1f} s; submitting the job")
         running.run(trial.folder, say)

@@ -18,8 +18,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.checks import is_sparse
-from fedmls.federation.data import Refused, Rows
-from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
+from fedmls.federation.codec import MEBIBYTE, MessageError, seal, unseal
+from fedmls.federation.errors import Refused
+from fedmls.federation.messages import (
+    Body,
+    ClientState,
+    Envelope,
+    Message,
+    RunFile,
+    decode,
+    encode,
+    pack_envelope,
+    plain,
+)
+from fedmls.federation.node.rows import SiteRows
 from fedmls.files import whole_file
 
 LOST = "a new run from the last model is the way to go on"
@@ -27,38 +39,24 @@ STATE, CLEARED = ".state", ".cleared"  # how the names of files end: of a run, a
 
 
 class RunState(NamedTuple):
-    """A run at a node.
-
-    exchange: the last one that it was asked in.  answered: what it was asked there, by name, as digests.
-    terms: what the run may not change, by name, as digests.  data: a fingerprint of the rows in its file.
-    begin: what it was told when the run began; None before.  problem: a fingerprint of the rows as they were prepared.
-    before, after: the client's state before and after the last rounds, and of which exchange each is.  done: what came
-    of these rounds.  released: how many rounds it has answered.
-    """
+    """A run at a node: its name, the last exchange that it was asked in, and the rest of the run's file."""
 
     run: str
     exchange: int
-    data: str
-    answered: dict[str, str]
-    terms: dict[str, str]
-    begin: dict[str, Any] | None
-    problem: str
-    before: dict[str, Any] | None
-    before_exchange: int
-    after: dict[str, Any] | None
-    after_exchange: int
-    done: list[dict[str, Any]]
-    released: int
+    kept: RunFile
 
     @classmethod
     def new(cls, run: str, data: str) -> "RunState":
-        return cls(run, 0, data, {}, {}, None, "", None, 0, None, 0, [], 0)
+        """Return the state of a run of which nothing is known yet; ``data`` is the fingerprint of the node's rows."""
+        return cls(run, 0, RunFile(data, {}, {}, None, "", None, 0, None, 0, [], 0))
 
-    def asked(self, message: Message, questions: Mapping[str, Any], terms: Mapping[str, Any]) -> "RunState":
-        """The state in which these questions of the message, under these terms, may be answered; else Refused."""
+    def asked(self, message: Message[Body], questions: Mapping[str, Any], terms: Mapping[str, Any]) -> "RunState":
+        """Return the state in which these questions of the message, under these terms, may be answered; else raise
+        Refused.
+        """
         digests = {name: digest(value) for name, value in terms.items()}
         for name, found in digests.items():
-            if self.terms.get(name, found) != found:
+            if self.kept.terms.get(name, found) != found:
                 raise Refused(
                     f"the run {self.run} has begun here already, otherwise than it is told now"
                     if name == "begin"
@@ -69,34 +67,36 @@ class RunState(NamedTuple):
                 f"it is asked in exchange {message.exchange} of the run {self.run}, and has been asked in exchange "
                 f"{self.exchange} already: a message that comes too late is not answered"
             )
-        before = self.answered if message.exchange == self.exchange else {}
+        before = self.kept.answered if message.exchange == self.exchange else {}
         now = {name: digest(value) for name, value in questions.items()}
         for name, found in now.items():
             if before.get(name, found) != found:
                 raise Refused(
                     f"in exchange {message.exchange} of the run {self.run} it was asked for other {name} before"
                 )
-        return self._replace(exchange=message.exchange, answered=before | now, terms=self.terms | digests)
+        kept = self.kept._replace(answered=before | now, terms=self.kept.terms | digests)
+        return self._replace(exchange=message.exchange, kept=kept)
 
-    def client_after(self, exchange: Any) -> dict[str, Any]:
-        """The client's state after the exchange that the server knows of."""
-        if type(exchange) is int and exchange < self.exchange:
-            for known, state in ((self.after_exchange, self.after), (self.before_exchange, self.before)):
+    def client_after(self, exchange: int) -> ClientState:
+        """Return the client's state after the exchange that the server knows of."""
+        kept = self.kept
+        if exchange < self.exchange:
+            for known, state in ((kept.after_exchange, kept.after), (kept.before_exchange, kept.before)):
                 if known == exchange and state is not None:  # the one before: the last reply never arrived
                     return state
         raise Refused(
-            f"its state of the run {self.run} is that after exchange {self.after_exchange}, and the server knows of "
+            f"its state of the run {self.run} is that after exchange {kept.after_exchange}, and the server knows of "
             f"exchange {exchange!r:.20}: the file was replaced by another; {LOST}"
         )
 
 
 def digest(value: Any) -> str:
-    """Of plain values and arrays, alike wherever it is computed."""
-    return hashlib.sha256(encode(Message("digest", "digest", 0, 0, {"value": value}))).hexdigest()
+    """Return a hash of messages' parts, plain values and arrays, alike wherever it is computed."""
+    return hashlib.sha256(pack_envelope(Envelope("digest", "digest", 0, 0, {"value": plain(value)}))).hexdigest()
 
 
-def fingerprint(rows: Rows) -> str:
-    """A hash of a file's rows, labels and columns."""
+def fingerprint(rows: SiteRows) -> str:
+    """Return a hash of a file's rows, labels and columns."""
     found = hashlib.sha256(repr((rows.columns, rows.X.shape)).encode())
     for array in (rows.X.data, rows.X.indices, rows.X.indptr) if is_sparse(rows.X) else (rows.X,):
         found.update(np.ascontiguousarray(array).tobytes())
@@ -112,7 +112,7 @@ class StateFolder:
         self.path = path
 
     def make(self) -> None:
-        """The folder, for its owner alone."""
+        """Make the folder, readable by its owner alone."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.path.stat().st_mode & 0o077:
             with suppress(PermissionError):  # somebody else's, who lets us write there
@@ -122,7 +122,7 @@ class StateFolder:
         return self.path / f"{run}{STATE}"
 
     def load(self, run: str) -> RunState | None:
-        """The run's state; None if nothing is known of it; Refused if it is damaged or was cleared."""
+        """Return the run's state, None if nothing is known of it; raise Refused if it is damaged or was cleared."""
         if (self.path / f"{run}{CLEARED}").exists():
             raise Refused(f"the run {run} was cleared here; {LOST}")
         try:
@@ -131,17 +131,18 @@ class StateFolder:
             return None
         try:
             kept = decode(unseal(data), limit=max(len(data), MEBIBYTE), own=True)
+            if not isinstance(kept.body, RunFile):
+                raise MessageError(f"a file of the kind {kept.kind!r}, not 'state'")
         except MessageError as error:
             raise Refused(f"its state of the run {run} is damaged ({error}); {LOST}") from None
-        return RunState(run, kept.exchange, **kept.body)
+        return RunState(run, kept.exchange, kept.body)
 
     def save(self, state: RunState) -> None:
-        body = {name: value for name, value in state._asdict().items() if name not in ("run", "exchange")}
         with whole_file(self.file(state.run), private=True) as stream:
-            stream.write(seal(encode(Message("state", state.run, state.exchange, 0, body))))
+            stream.write(seal(encode(Message(state.run, state.exchange, 0, state.kept))))
 
     def runs(self) -> list[str]:
-        """The names of the runs that are kept, the oldest first."""
+        """Return the names of the runs that are kept, the oldest first."""
         files = sorted(self.path.glob(f"*{STATE}"), key=lambda file: file.stat().st_mtime_ns)
         return [file.name.removesuffix(STATE) for file in files]
 

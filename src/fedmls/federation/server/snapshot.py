@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.simulation.cost import Counters
-from fedmls.types import Array, Run
+from fedmls.types import Algorithm, Array, Run
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Pending(NamedTuple):
 
 
 @dataclass(frozen=True)
-class At:
+class Snapshot:
     """All of a run between two exchanges: what the checkpoint holds, besides the survey."""
 
     x0: Array
@@ -64,6 +64,7 @@ class At:
         return self.spent.exchanges + self.skipped
 
     def plain(self) -> dict[str, Any]:
+        """Return the snapshot as a checkpoint holds it."""
         names = list(self.rows[0]) if self.rows else []
         return {
             **self.__dict__,
@@ -74,8 +75,9 @@ class At:
         }
 
     @classmethod
-    def from_plain(cls, values: dict[str, Any], server: Any) -> "At":
-        """``server``: a state of the algorithm, whose type the saved one takes."""
+    def from_plain(cls, values: dict[str, Any], algorithm: Algorithm, n: int) -> "Snapshot":
+        """Return the snapshot that :meth:`plain` wrote, of a run of the algorithm with n clients."""
+        server, _ = algorithm.init(values["x0"], n)
         columns = values["rows"]
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return cls(

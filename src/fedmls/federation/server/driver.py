@@ -1,6 +1,6 @@
 """Engine 2: the server's side. Runs the algorithm of a job over a transport, exchange by exchange.
 
-    survey, begin   before round 1 (:mod:`fedmls.federation.opening`)
+    survey, begin   before round 1 (:mod:`fedmls.federation.server.first_exchanges`)
     round           what the algorithm sends down; what it sends up (paired FedMLS: two rounds in one exchange)
     close           the objective at the last model
 
@@ -19,14 +19,17 @@ from typing import Any
 import numpy as np
 
 from fedmls.bounds.certificate import least
-from fedmls.federation import replies
-from fedmls.federation.clients import Clients, Gathered
-from fedmls.federation.folder import Folder, read_start
-from fedmls.federation.locks import InUse, alone
-from fedmls.federation.opening import Opening
-from fedmls.federation.post import Post, Stopped, Transport
-from fedmls.federation.state import At, Pending, Result
-from fedmls.federation.survey import Survey, natural
+from fedmls.federation.errors import Stopped
+from fedmls.federation.locks import InUse, exclusive
+from fedmls.federation.messages import Task
+from fedmls.federation.server.exchange import Exchange
+from fedmls.federation.server.first_exchanges import FirstExchanges
+from fedmls.federation.server.folder import RunFolder, read_start
+from fedmls.federation.server.round_exchanges import RoundExchanges, RoundsResult
+from fedmls.federation.server.snapshot import Pending, Result, Snapshot
+from fedmls.federation.server.survey import SurveyedProblem, natural
+from fedmls.federation.transports.base import Transport
+from fedmls.federation.uploads import upload_shapes
 from fedmls.rounds import ServerRandom, check_participants, start_point
 from fedmls.simulation.cost import Counters
 from fedmls.simulation.recorder import Recorder
@@ -43,27 +46,27 @@ def drive(folder: str | Path, transport: Transport, *, resume: bool | None = Non
     start: begin at this model, an earlier run's folder or its model.npz: the way on when a client's state is lost.
     Unless given, the job's.
     """
-    return Driver(Folder(folder), transport).run(resume, start)
+    return Driver(RunFolder(folder), transport).run(resume, start)
 
 
 class Driver:
     """One run, exchange by exchange. ``at`` is the last whole exchange; only :meth:`_step` moves it."""
 
     name: str  # of the run
-    at: At
-    survey: Survey
+    at: Snapshot
+    survey: SurveyedProblem
     recorder: Recorder
-    clients: Clients
+    exchanges: RoundExchanges
 
-    def __init__(self, folder: Folder, transport: Transport) -> None:
+    def __init__(self, folder: RunFolder, transport: Transport) -> None:
         self.folder, self.transport, self.job = folder, transport, folder.job
         self.algorithm, self.random = self.job.algorithm, ServerRandom(self.job.seed)
-        self.post = Post(transport, self.job, folder.event)
+        self.exchange = Exchange(transport, self.job, folder.event)
         self.began = time.monotonic()
 
     def run(self, resume: bool | None, start: Any) -> Result:
         try:
-            with alone(self.folder.path / LOCK, wait=False):
+            with exclusive(self.folder.path / LOCK, wait=False):
                 return self._run(resume, start)
         except InUse:
             raise Stopped(
@@ -115,28 +118,27 @@ class Driver:
         if not nodes:
             raise Stopped("no node is connected")
         self.name = f"{job.name}-{secrets.token_hex(4)}"
-        opening = Opening(self.name, job, self.post, lambda kind, spent: self._event(kind, spent, {}))
-        self.survey = opening.survey(nodes)
+        first = FirstExchanges(self.name, job, self.exchange, lambda kind, spent: self._event(kind, spent, {}))
+        self.survey = first.survey(nodes)
         check_participants(self.algorithm, self.survey)
         x0 = start_point(self.survey, None if start is None else read_start(start, self.survey))
         server, _ = self.algorithm.init(x0, self.survey.n)
         self._prepare(server, x0)
-        G, zeros = opening.begin(self.survey, x0), np.zeros(self.survey.n, dtype=np.int64)
-        spent = opening.spent
-        self.at = At(x0, x0, server, G, zeros, zeros, zeros + spent.exchanges, zeros, spent)
+        G, zeros = first.begin(self.survey, x0), np.zeros(self.survey.n, dtype=np.int64)
+        spent = first.spent
+        self.at = Snapshot(x0, x0, server, G, zeros, zeros, zeros + spent.exchanges, zeros, spent)
         self._save()
 
     def _prepare(self, server: Any, x0: Array) -> None:
         survey, job = self.survey, self.job
         self.recorder = Recorder(self.algorithm, survey, server, x0, None, {}, job.certificate)
-        shapes = replies.upload_shapes(self.algorithm, survey.dimension, survey.n, job.sends_cuts, job.max_norm)
-        self.clients = Clients(self.name, job, survey, shapes, self.post)
+        shapes = upload_shapes(self.algorithm, survey.dimension, survey.n, job.sends_cuts, job.max_norm)
+        self.exchanges = RoundExchanges(self.name, job, survey, shapes, self.exchange)
 
     def _resume(self) -> None:
-        self.name, self.survey, values, before = self.folder.load()
-        server, _ = self.algorithm.init(values["x0"], self.survey.n)
-        self._prepare(server, values["x0"])
-        at = At.from_plain(values, server)
+        self.name, self.survey, at, before = self.folder.load()
+        server, _ = self.algorithm.init(at.x0, self.survey.n)
+        self._prepare(server, at.x0)
         self.at = replace(at, proved=not at.pending and self._proved(at.rows))
         self.recorder.resume(self.at.rows)
         self.began -= self.at.seconds
@@ -146,17 +148,16 @@ class Driver:
 
     def _save(self) -> None:
         self.at = replace(self.at, seconds=time.monotonic() - self.began)
-        spent = self.at.spent
-        self.folder.save(self.name, spent.exchanges, spent.round, self.survey, self.at.plain())
+        self.folder.save(self.name, self.survey, self.at)
 
     def _step(self) -> None:
         """One exchange: one round, or, paired, two; none at the end. It counts when its checkpoint is written."""
         at = self.at
-        server, rounds = at.server, []
+        server, rounds = at.server, list[Task]()
         for k in self._next(self.job.rounds):
             server, down = self.algorithm.broadcast(k, server, self.random.at(k))
-            rounds.append({"k": k, "down": down._asdict(), "asked": self._recorded(k)})
-        found = self.clients.ask(at, rounds)
+            rounds.append(Task(k, down._asdict(), self._recorded(k)))
+        found = self.exchanges.ask(at, rounds)
         aside = at.aside.copy()
         aside[list(found.failed)] = found.spent.exchanges + ASIDE
         at = self._measured(replace(at, spent=found.spent, aside=aside), found, last=not rounds)
@@ -176,7 +177,7 @@ class Driver:
     def _recorded(self, k: int) -> bool:
         return k % self.job.every == 0 or k == self.job.rounds
 
-    def _measured(self, at: At, found: Gathered, last: bool) -> At:
+    def _measured(self, at: Snapshot, found: RoundsResult, last: bool) -> Snapshot:
         """The rows of the rounds whose objective is known now; the run's last row counts all that was spent."""
         if not at.pending:
             return at
@@ -199,19 +200,19 @@ class Driver:
         row = self.recorder.row_of(one.counters, x, objective, one.bound, known)
         return row | {"seconds": time.monotonic() - self.began}
 
-    def _moved(self, at: At, server: Any, rounds: list[dict[str, Any]], found: Gathered) -> At:
+    def _moved(self, at: Snapshot, server: Any, rounds: list[Task], found: RoundsResult) -> Snapshot:
         """The run after these rounds of the server."""
         working = found.working
         steps, subgradients, answered = at.steps.copy(), at.subgradients.copy(), at.answered.copy()
         answered[working] = at.number
         pending, rows, x, spent = [], list(at.rows), at.x, at.spent
         for wanted, seen in zip(rounds, found.rounds, strict=True):
-            k = wanted["k"]
+            k = wanted.k
             steps[working], subgradients[working] = seen.steps, seen.subgradients
             with np.errstate(over="ignore", invalid="ignore"):
                 server = self.algorithm.server_round(k, server, seen.up)
             spent = spent._replace(round=k, local_steps=int(steps.max()), subgradients=int(subgradients.sum()))
-            if not wanted["asked"]:
+            if not wanted.asked:
                 continue
             objective, bound = self._known(server, seen.cut)
             one = Pending(spent, self._models(k, server), bound)

@@ -1,6 +1,5 @@
 """The processes of a deployment on this machine, found by a mark in their environment whoever started them. Linux."""
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -10,30 +9,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the guard imports this file, and nothing that takes long
-    from fedmls.federation.attempts import Attempts
+import psutil
 
-MARK = "fedmls.PROCESS"  # the deployment's folder and the participant's name: what a participant starts inherits it
+from fedmls.federation.deploy import guard
+from fedmls.federation.deploy.guard import MARK, marked_processes, processes_of
+from fedmls.federation.deploy.restarts import Restarts
+from fedmls.federation.locks import InUse, exclusive, is_free
+
 GUARD = "guard"  # the participant that outlives us, to clean up
 PRIVATE = "private"  # keys, and the engine's own files
 LOCK = "lock"  # held by the owner of a deployment as long as it lives
-
-# The pipe closes with us, however we end.
-GUARD_PROGRAM = """\
-import contextlib, os, runpy, shutil, signal, sys
-module, mark, private = sys.argv[1:]
-sys.stdin.read()
-while found := runpy.run_path(module)["marked"](mark):
-    for process in found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-shutil.rmtree(private, ignore_errors=True)
-"""
 
 Say = Callable[[str], None]
 
@@ -51,22 +40,22 @@ class Processes:
         self.logs.mkdir(parents=True, exist_ok=True)
         self.started: dict[str, subprocess.Popen[bytes]] = {}
         self.keys: Path | None = None
-        self.lock = (folder / LOCK).open("w")
+        self.lock = ExitStack()
         try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.lock.close()
+            self.lock.enter_context(exclusive(folder / LOCK, wait=False))
+        except InUse:
             raise ValueError(f"{folder} is in use by another deployment; name another folder") from None
         self.end()  # what an earlier deployment left behind, if it had no time to take itself down
 
     def private(self) -> Path:
-        """A new folder for keys, for the owner alone. It goes with us: a guard removes it, and ends every participant,
-        if we are killed; after a power failure it stays until there is another deployment in the folder.
+        """Make a new folder for keys, for the owner alone, and return it. It goes with us: a guard removes it, and ends
+        every participant, if we are killed; after a power failure it stays until there is another deployment in the
+        folder.
         """
         self.keys = self.folder / PRIVATE
         shutil.rmtree(self.keys, ignore_errors=True)
-        guard = [sys.executable, "-c", GUARD_PROGRAM, __file__, f"{self.folder}|", str(self.keys)]
-        self.start(GUARD, guard, os.environ, self.folder, pipes=True)
+        program = [sys.executable, guard.__file__, f"{self.folder}|", str(self.keys)]
+        self.start(GUARD, program, os.environ, self.folder, pipes=True)
         self.keys.mkdir(mode=0o700)
         return self.keys
 
@@ -93,8 +82,8 @@ class Processes:
     def is_running(self, name: str) -> bool:
         return name in self.started and self.started[name].poll() is None
 
-    def obituary(self, name: str) -> str:
-        """A line on a participant that does not run any more."""
+    def how_it_ended(self, name: str) -> str:
+        """Return a line on a participant that does not run any more."""
         status, log = self.started[name].returncode, self.log(name)
         how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
         lines = log.read_text(errors="replace").split("\n")
@@ -102,13 +91,13 @@ class Processes:
         last = "".join(letter for letter in last[:200] if letter.isprintable())
         return f"{name} {how}; its last word was: {last} (in {log})"
 
-    def bury(self, names: Iterable[str], attempts: "Attempts", say: Say) -> list[str]:
-        """Those that do not run any more, to be started again."""
+    def collect_dead(self, names: Iterable[str], restarts: Restarts, say: Say) -> list[str]:
+        """Return those that do not run any more, to be started again; end what is left of them."""
         dead = [name for name in names if not self.is_running(name)]
         for name in dead:
-            attempts.again(self.obituary(name))
+            restarts.add(self.how_it_ended(name))
             say(f"{name} has died; starting it again")
-            self.end(name)  # what is left of it
+            self.end(name)
         return dead
 
     def end(self, name: str = "", patience: float = 0.0) -> None:
@@ -118,8 +107,8 @@ class Processes:
             deadline = time.monotonic() + seconds
             while seconds and (found := self._alive(name)):
                 for process in found:
-                    with suppress(ProcessLookupError):
-                        os.kill(process, kind)
+                    with suppress(psutil.NoSuchProcess):
+                        process.send_signal(kind)
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.05)
@@ -137,46 +126,30 @@ class Processes:
             shutil.rmtree(self.keys, ignore_errors=True)
         self.lock.close()
 
-    def _alive(self, name: str) -> list[int]:
+    def _alive(self, name: str) -> list[psutil.Process]:
         for process in list(self.started.values()):
-            process.poll()  # the dead ones are buried
-        return marked(f"{self.folder}|{name}", whole=bool(name))
+            process.poll()  # the kernel keeps a dead process until it is asked for its exit status
+        return processes_of(f"{self.folder}|{name}", whole=bool(name))
 
 
 def marked(mark: str, whole: bool = False) -> list[int]:
-    """The processes whose mark begins with this, or is this; not the one that asks."""
-    return [process for process, own in _marks() if own == mark or (own.startswith(mark) and not whole)]
-
-
-def _marks() -> Iterator[tuple[int, str]]:
-    """All processes that have a mark, but for the one that asks."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # gone, or somebody else's
-            for part in (entry / "environ").read_bytes().split(b"\0"):
-                if part.startswith(f"{MARK}=".encode()) and entry.name != str(os.getpid()):
-                    yield int(entry.name), os.fsdecode(part[len(MARK) + 1 :])
+    """Return the numbers of the processes whose mark begins with this, or, if ``whole``, is this."""
+    return [process.pid for process in processes_of(mark, whole)]
 
 
 def left_behind() -> dict[Path, list[int]]:
-    """Processes of deployments whose owner and guard were killed, by the deployment's folder: nobody holds its lock."""
+    """Return the processes of deployments whose owner and guard were killed, by the deployment's folder.
+
+    Nobody holds the lock of such a deployment.
+    """
     found: dict[Path, list[int]] = {}
-    for process, mark in _marks():
-        found.setdefault(Path(mark.rpartition("|")[0]), []).append(process)
-    return {folder: sorted(processes) for folder, processes in found.items() if _is_free(folder / LOCK)}
-
-
-def _is_free(lock: Path) -> bool:
-    """Whether the lock is there and nobody has it."""
-    try:
-        with lock.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # also if somebody has it
-        return False
-    return True
+    for process, mark in marked_processes():
+        found.setdefault(Path(mark.rpartition("|")[0]), []).append(process.pid)
+    return {folder: sorted(processes) for folder, processes in found.items() if is_free(folder / LOCK)}
 
 
 def end_left_behind(results: Path) -> list[str]:
-    """End what trials in this results folder have left behind, with their keys; a line on each."""
+    """End what trials in this results folder have left behind, with their keys; return a line on each."""
     said = []
     for folder, processes in left_behind().items():
         if folder.parent.parent == results.resolve():
@@ -187,7 +160,7 @@ def end_left_behind(results: Path) -> list[str]:
 
 
 def free_port() -> int:
-    """A port of loopback that nothing listens on, and that no connection is given by chance while we do not either."""
+    """Return a port of loopback that nothing listens on, and that the kernel gives to no connection meanwhile."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])  # of those that are given
     for _ in range(100):
         with socket.socket() as one, suppress(OSError):

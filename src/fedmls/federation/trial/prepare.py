@@ -1,6 +1,6 @@
 """A trial of ``fedmls federate``, before it runs: its job, its nodes with their rows, its folder.
 
-The folder holds the job and its results (:mod:`fedmls.federation.folder`), and
+The folder holds the job and its results (:mod:`fedmls.federation.server.folder`), and
 
 trial.json   the engine, where the nodes' files are, and the command
 parts        data, configuration and state of each node, unless they are elsewhere
@@ -13,47 +13,37 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from importlib import import_module, resources
-from importlib.util import find_spec
+from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import psutil
 
 from fedmls.checks import is_sparse, one_of, setting, unknown, whole
 from fedmls.compression import address_inside
-from fedmls.federation import replies
-from fedmls.federation.data import NodeConfig, Refused, label_texts, prepared, read_rows
-from fedmls.federation.folder import CHECKPOINT, EVENTS
+from fedmls.federation.codec import MessageError
+from fedmls.federation.deploy.base import Deployment
+from fedmls.federation.deploy.flower import FlowerDeployment
+from fedmls.federation.deploy.nvflare import NVFlareDeployment
+from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, MessageError, encode
-from fedmls.federation.node import Node
-from fedmls.federation.split import PARTITIONS, split
-from fedmls.federation.survey import Survey, agree, natural
+from fedmls.federation.messages import Message, Survey, encode
+from fedmls.federation.node.first_exchanges import surveyed
+from fedmls.federation.node.rows import label_texts, prepared, read_rows
+from fedmls.federation.node.site import Site
+from fedmls.federation.node_config import NodeConfig
+from fedmls.federation.server import replies
+from fedmls.federation.server.folder import CHECKPOINT, EVENTS
+from fedmls.federation.server.survey import SurveyedProblem, agree, natural
+from fedmls.federation.site_files import PARTITIONS, split
 from fedmls.files import whole_file
 from fedmls.problem import Problem
 from fedmls.results.layout import SETUP
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 
-
-class Engine(NamedTuple):
-    """What carries a federation: a module of ours with a ``Deployment``, and the package that it needs."""
-
-    title: str
-    module: str
-    package: str
-    megabytes: int  # of memory for a node
-
-    def deployment(self, folder: Path, nodes: Mapping[str, Path]) -> Any:
-        """Of these nodes, in a trial's folder."""
-        return import_module(self.module).Deployment(folder / DEPLOYMENT, nodes)
-
-
-ENGINES = {
-    "nvflare": Engine("NVFlare", "fedmls.federation.nvflare", "nvflare", 360),
-    "flower": Engine("Flower", "fedmls.federation.flower", "flwr", 290),
-}
+ENGINES: dict[str, type[Deployment]] = {"nvflare": NVFlareDeployment, "flower": FlowerDeployment}
 NODES = 3  # this and the next two: unless told otherwise
 PARAMETERS: dict[str, dict[str, Any]] = {"fedmls": {"lam0": "auto", "paired": True}, "fedmlse": {"lam0": "auto"}}
 JOB = {
@@ -139,8 +129,7 @@ def check_engine(name: str) -> None:
     one_of("engine", name, ENGINES)
     if sys.platform != "linux":
         raise ValueError(f"a deployment on one machine takes Linux, and this is {sys.platform}")
-    if find_spec(ENGINES[name].package) is None:
-        raise ValueError(f"{ENGINES[name].title} is not installed; pip install 'fedmls[{name}]'")
+    ENGINES[name].check_installed()
 
 
 def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Job:
@@ -201,7 +190,7 @@ def _write(trial: Trial, parts: str) -> None:
 def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> Trial:
     """The trial, if it can be run: what is wrong shows before anything is started."""
     nodes = node_files(parts, job)
-    ENGINES[engine].deployment(folder, nodes)
+    ENGINES[engine](folder / DEPLOYMENT, nodes)
     _check_memory(ENGINES[engine], len(nodes))
     if job.privacy is not None:
         job.privacy.epsilon(job.rounds)  # whether there is an accountant
@@ -281,10 +270,9 @@ def node_files(parts: Path, job: Job) -> dict[str, Path]:
     return {name: files[name] for name in sorted(job.nodes or files, key=natural)}
 
 
-def _check_memory(engine: Engine, n: int) -> None:
+def _check_memory(engine: type[Deployment], n: int) -> None:
     """More nodes than fit would bring the machine to a halt."""
-    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    free = sum(int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree")) // 1024
+    free = (psutil.virtual_memory().available + psutil.swap_memory().free) // 2**20
     if n * engine.megabytes > free:
         raise ValueError(
             f"{n} nodes over {engine.title} take about {n * engine.megabytes / 1000:.1f} GB of memory, and "
@@ -318,15 +306,14 @@ def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
     )
 
 
-def survey_of(job: Job, nodes: Mapping[str, Path]) -> Survey:
+def survey_of(job: Job, nodes: Mapping[str, Path]) -> SurveyedProblem:
     """What the server will learn before round 1, asked of the nodes here, where nothing is to be hidden."""
     job = replace(job, secure=False)
-    asked, found = Message("survey", "trial", 1, 0, {"job": job.to_dict()}), {}
+    asked, found = Message("trial", 1, 0, Survey(job.to_dict())), {}
     for name, file in nodes.items():
         try:
-            node = Node(replace(NodeConfig.read(file), peers=None))
-            told = encode(asked._replace(kind="surveyed", body=node.surveyed(job)))
-            found[name] = replies.surveyed(told, asked, job)
+            site = Site(replace(NodeConfig.read(file), peers=None))
+            found[name] = replies.surveyed(encode(asked.reply(surveyed(site, job))), asked, job)
         except (Refused, MessageError) as error:
             raise ValueError(f"node {name} refuses: {error}") from None
     return agree(job, found)

@@ -1,50 +1,41 @@
 """Messages to nodes over a transport, and what is done when a node does not answer or its answer is not good."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from fedmls.federation.codec import MessageError, printable
+from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, MessageError, encode, printable
-from fedmls.federation.replies import NodeRefused
+from fedmls.federation.messages import Body, Message, encode
+from fedmls.federation.server.replies import NodeRefused
+from fedmls.federation.transports.base import Transport
 from fedmls.simulation.cost import Counters
 
+Q = TypeVar("Q", bound=Body)  # a question
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts to reach a node
 
 
-class Transport(Protocol):
-    """All that carries a federation."""
+class Answers(NamedTuple, Generic[T]):
+    """The checked answers by node, why other nodes failed, and what it cost."""
 
-    @property
-    def nodes(self) -> Sequence[str]:
-        """The names of the connected nodes."""
-
-    def exchange(self, messages: Mapping[str, bytes], timeout: float) -> tuple[dict[str, bytes], dict[str, str]]:
-        """Send each named node its message; return what came back within timeout seconds, and for every other node a
-        word on why not.
-        """
-
-
-class Stopped(ValueError):
-    """The run cannot go on, and why. Its checkpoint is that of the last exchange."""
-
-
-class Answers(NamedTuple):
-    good: dict[str, Any]
+    good: dict[str, T]
     failed: dict[str, str]
     cost: Counters
 
 
-class Post:
+class Exchange:
     """Asks nodes, again where the job says so; counts what is sent; tells ``event`` when it waits."""
 
     def __init__(self, transport: Transport, job: Job, event: Callable[..., None]) -> None:
         self.transport, self.job, self.event = transport, job, event
 
-    def ask(self, messages: Mapping[str, Message], check: Callable[[bytes, Message], T], all_needed: bool) -> Answers:
+    def ask(
+        self, messages: Mapping[str, Message[Q]], check: Callable[[bytes, Message[Q]], T], all_needed: bool
+    ) -> "Answers[T]":
         """The checked answers, why others failed, and what it cost.
 
         all_needed: nobody can be left out, whatever the job says.

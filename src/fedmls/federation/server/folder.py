@@ -21,9 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from fedmls.federation.codec import MEBIBYTE, MessageError, seal, unseal
 from fedmls.federation.job import Job
-from fedmls.federation.messages import MEBIBYTE, Message, MessageError, decode, encode, seal, unseal
-from fedmls.federation.survey import Survey
+from fedmls.federation.messages import CheckpointFile, Message, decode, encode
+from fedmls.federation.server.snapshot import Snapshot
+from fedmls.federation.server.survey import SurveyedProblem
 from fedmls.files import whole_file
 from fedmls.results.model import Model, model_file, read_model, write_model
 from fedmls.types import Array, Run
@@ -32,7 +34,9 @@ CHECKPOINT, EVENTS = "checkpoint", "events.jsonl"
 MAY_CHANGE = ("rounds", "until", "timeout", "on_missing", "on_bad", "max_norm", "start")  # of a job that goes on
 
 
-class Folder:
+class RunFolder:
+    """The folder of a job and of its run."""
+
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.job = Job.read(self.path)
@@ -57,28 +61,34 @@ class Folder:
                 line = line if file.read() == b"\n" else b"\n" + line  # after one that a full disk cut off
             file.write(line)
 
-    def save(self, run: str, exchange: int, k: int, survey: Survey, at: dict[str, Any]) -> None:
-        body = {"job": self.job.to_dict(), "survey": survey._asdict(), "at": at}
+    def save(self, run: str, survey: SurveyedProblem, snapshot: Snapshot) -> None:
+        """Write the checkpoint: the run after its last exchange."""
+        body = CheckpointFile(self.job.to_dict(), survey._asdict(), snapshot.plain())
+        spent = snapshot.spent
         with whole_file(self.checkpoint) as stream:
-            stream.write(seal(encode(Message("checkpoint", run, exchange, k, body))))
+            stream.write(seal(encode(Message(run, spent.exchanges, spent.round, body))))
 
-    def load(self) -> tuple[str, Survey, dict[str, Any], Job]:
-        """The run's name, the survey and the rest, if they belong to this job, and the job as it was then."""
+    def load(self) -> tuple[str, SurveyedProblem, Snapshot, Job]:
+        """Return the run's name, its survey and snapshot, if they belong to this job, and the job as it was then."""
         data = self.checkpoint.read_bytes()
         try:
             kept = decode(unseal(data), limit=max(len(data), MEBIBYTE), own=True)
+            if not isinstance(kept.body, CheckpointFile):
+                raise MessageError(f"a file of the kind {kept.kind!r}, not 'checkpoint'")
         except MessageError as error:
             raise ValueError(f"{self.checkpoint}: {error}; delete it to start anew") from None
-        before, now = kept.body["job"], self.job.to_dict()
+        before, now = kept.body.job, self.job.to_dict()
         for key in sorted({*before, *now} - {*MAY_CHANGE}):
             if before.get(key) != now.get(key):
                 raise ValueError(
                     f"{self.checkpoint} belongs to another job: its {key} is {before.get(key)!r}, "
                     f"not {now.get(key)!r}; take another folder, or begin anew with resume=False"
                 )
-        return kept.run, Survey(**kept.body["survey"]), kept.body["at"], Job.from_dict(before)
+        survey = SurveyedProblem(**kept.body.survey)
+        snapshot = Snapshot.from_plain(kept.body.at, self.job.algorithm, survey.n)
+        return kept.run, survey, snapshot, Job.from_dict(before)
 
-    def finish(self, survey: Survey, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
+    def finish(self, survey: SurveyedProblem, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
         """Write the results."""
         from fedmls.results.write import write_setup
 
@@ -100,7 +110,7 @@ class Folder:
         if len(run.history):
             write_summary(self.path, [run], [labels])
 
-    def _setup(self, survey: Survey) -> dict[str, Any]:
+    def _setup(self, survey: SurveyedProblem) -> dict[str, Any]:
         """What a results folder tells of every experiment, as far as a server knows it."""
         job = self.job
         return {
@@ -128,14 +138,14 @@ def _is_unknown(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _model_of(survey: Survey, x: Array) -> Model:
+def _model_of(survey: SurveyedProblem, x: Array) -> Model:
     """Return x with what it is a model of."""
     p = len(survey.columns)
     means, scales = (np.zeros(p), np.ones(p)) if survey.scales is None else (survey.means, survey.scales)
     return Model(x, survey.columns, survey.classes or [], means, scales, survey.intercept)
 
 
-def read_start(start: str | Path, survey: Survey) -> Array:
+def read_start(start: str | Path, survey: SurveyedProblem) -> Array:
     """The model of an earlier run, in the coordinates of this one."""
     file = model_file(start)
     model = read_model(file)

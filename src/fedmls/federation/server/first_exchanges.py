@@ -6,32 +6,35 @@ begin    every node is told its number, its weight and the common columns, and t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from fedmls.federation import replies, secure
+from fedmls.federation import secure_sums as secure
+from fedmls.federation.columns import column_means, column_scales
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message
-from fedmls.federation.post import Post
-from fedmls.federation.survey import Survey, agree, column_means, column_scales
+from fedmls.federation.messages import Begin, Message, Sums, Survey
+from fedmls.federation.server import replies
+from fedmls.federation.server.exchange import Exchange
+from fedmls.federation.server.survey import SurveyedProblem, agree
 from fedmls.simulation.cost import Counters
 from fedmls.types import Array
 
+Q = TypeVar("Q", Survey, Sums, Begin)
+T = TypeVar("T")
 UNTOLD = ("nodes", "weights", "start")  # of the job: what concerns other nodes, and the server's files
 
 
-class Opening:
+class FirstExchanges:
     """Asks, and counts in ``spent``; tells ``event`` of each exchange."""
 
-    def __init__(self, run: str, job: Job, post: Post, event: Callable[[str, Counters], None]) -> None:
-        self.run, self.job, self.post, self.event, self.spent = run, job, post, event, Counters()
+    def __init__(self, run: str, job: Job, exchange: Exchange, event: Callable[[str, Counters], None]) -> None:
+        self.run, self.job, self.exchange, self.event, self.spent = run, job, exchange, event, Counters()
         self.told = {key: value for key, value in job.to_dict().items() if key not in UNTOLD}
 
-    def survey(self, nodes: Sequence[str]) -> Survey:
+    def survey(self, nodes: Sequence[str]) -> SurveyedProblem:
         found = self._everyone(
-            "survey",
-            {node: {"job": self.told} for node in nodes},
+            {node: Survey(self.told) for node in nodes},
             lambda data, asked: replies.surveyed(data, asked, self.job),
         )
         survey = agree(self.job, found)
@@ -40,7 +43,7 @@ class Opening:
         secure.check_enough(survey.n)
         return self._with_sums(survey) if self.job.impute or self.job.standardise else survey
 
-    def _with_sums(self, survey: Survey) -> Survey:
+    def _with_sums(self, survey: SurveyedProblem) -> SurveyedProblem:
         """The survey with the means and scales that secure sums give."""
         counts, sums = self._sums(survey, None)
         if not ((counts >= 0) & (counts <= sum(survey.rows)) & (np.abs(sums) <= replies.LARGEST)).all():
@@ -64,42 +67,41 @@ class Opening:
             )
         return survey._replace(means=means, scales=column_scales(counts, squares))
 
-    def _sums(self, survey: Survey, means: Array | None) -> Any:
+    def _sums(self, survey: SurveyedProblem, means: Array | None) -> Any:
         """Two sums for each column."""
-        common = {"job": self.told, "keys": survey.keys, "columns": survey.columns, "means": means}
+        assert survey.keys is not None
         size = 2 * len(survey.columns)
         found = self._everyone(
-            "sums",
-            {node: {**common, "client": i} for i, node in enumerate(survey.nodes)},
+            {node: Sums(self.told, survey.keys, survey.columns, means, i) for i, node in enumerate(survey.nodes)},
             lambda data, asked: replies.masked_sums(data, asked, size),
         )
         return np.split(secure.total(found.values()), 2)
 
-    def begin(self, survey: Survey, x0: Array) -> Array:
+    def begin(self, survey: SurveyedProblem, x0: Array) -> Array:
         """G_i of each client."""
-        common = {
-            "job": self.told,
-            "n": survey.n,
-            "keys": survey.keys,
-            "columns": survey.columns,
-            "classes": survey.classes,
-            "means": survey.means,
-            "scales": survey.scales,
-            "start": x0,
-        }
         bodies = {
-            node: {**common, "client": i, "weight": float(survey.weights[i])} for i, node in enumerate(survey.nodes)
+            node: Begin(
+                job=self.told,
+                n=survey.n,
+                keys=survey.keys,
+                columns=survey.columns,
+                classes=survey.classes,
+                means=survey.means,
+                scales=survey.scales,
+                start=x0,
+                client=i,
+                weight=float(survey.weights[i]),
+            )
+            for i, node in enumerate(survey.nodes)
         }
         self.spent = self.spent._replace(vectors_down=survey.n)  # x0
-        begun = self._everyone("begin", bodies, replies.begun)
+        begun = self._everyone(bodies, replies.begun)
         return np.array([begun[node] for node in survey.nodes])
 
-    def _everyone(
-        self, kind: str, bodies: dict[str, dict[str, Any]], check: Callable[[bytes, Message], Any]
-    ) -> dict[str, Any]:
+    def _everyone(self, bodies: dict[str, Q], check: Callable[[bytes, Message[Q]], T]) -> dict[str, T]:
         exchange = self.spent.exchanges + 1
-        messages = {node: Message(kind, self.run, exchange, 0, body) for node, body in bodies.items()}
-        answers = self.post.ask(messages, check, all_needed=True)
+        messages = {node: Message(self.run, exchange, 0, body) for node, body in bodies.items()}
+        answers = self.exchange.ask(messages, check, all_needed=True)
         self.spent = self.spent.plus(answers.cost)._replace(exchanges=exchange)
-        self.event(kind, self.spent)
+        self.event(next(iter(messages.values())).kind, self.spent)
         return answers.good

@@ -1,0 +1,107 @@
+"""What a node answers before round 1: to the survey, to the question for column sums, and when the run begins."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fedmls.checks import is_sparse
+from fedmls.federation import secure_sums
+from fedmls.federation.columns import squares_around
+from fedmls.federation.errors import Refused
+from fedmls.federation.job import Job
+from fedmls.federation.messages import Begin, Begun, Masked, Message, Sums, Survey, Surveyed, encode
+from fedmls.federation.node.masks import hidden, keys_of, own_key
+from fedmls.federation.node.rounds import client_state, local_of
+from fedmls.federation.node.rows import check_numbers, column_sums, label_texts, sorted_classes
+from fedmls.federation.node.site import Site
+from fedmls.federation.node.state import LOST, RunState, fingerprint
+
+
+def answer_survey(site: Site, asked: Message[Survey]) -> bytes:
+    body = surveyed(site, site.job(asked.body.job))
+    _keep_terms(site, asked, {})
+    return encode(asked.reply(body))
+
+
+def surveyed(site: Site, job: Job) -> Surveyed:
+    """Return what is safe to share: how many rows, which columns, which labels, and column sums if they are needed."""
+    site.job(job.to_dict())  # that it has the algorithm
+    site.limits.check_job(job)
+    rows, classes = site.rows(), None
+    if job.get_loss().is_classification:
+        classes = sorted_classes(sorted({*label_texts(rows.y)}))
+        if len(classes) > 2:
+            raise Refused(f"its label column has {len(classes)} values, and the {job.loss} loss takes two")
+    else:
+        check_numbers(rows.y)
+    counts = sums = squares = None
+    if job.impute or job.standardise:
+        counts, sums, squares = column_sums(rows, site.config.min_rows)
+    elif np.isnan(rows.X.data if is_sparse(rows.X) else rows.X).any():
+        raise Refused("its rows have missing values; fill them in, or set impute")
+    if job.secure:  # they are told later, masked
+        counts = sums = squares = None
+    return Surveyed(
+        rows=rows.X.shape[0],
+        columns=list(rows.columns),
+        classes=classes,
+        counts=counts,
+        sums=sums,
+        squares=squares if job.standardise else None,
+        reports_objective=site.config.report_objective,
+        key=secure_sums.public_key(own_key(site.config)) if job.secure else None,
+    )
+
+
+def answer_sums(site: Site, asked: Message[Sums]) -> bytes:
+    """Return column sums, masked: of values and how many they are; with means, of squares and whether there are any."""
+    body, job = asked.body, site.job(asked.body.job)
+    site.limits.check_job(job)
+    if not (job.secure and (job.impute or job.standardise)):
+        raise Refused("it is asked for column sums that the job has no need of")
+    rows = site.rows()
+    order = [rows.columns.index(column) for column in body.columns]
+    counts, sums, squares = (each[order] for each in column_sums(rows, site.config.min_rows))
+    told = np.concatenate([counts, sums])
+    if body.means is not None:
+        around = squares_around(body.means, counts, sums, squares)
+        told = np.concatenate([around, around > 0])
+    words = hidden(site.config, asked, body, told, list(range(len(body.keys))))
+    _keep_terms(site, asked, {"sums" if body.means is None else "squares": body.means})
+    return encode(asked.reply(Masked([], words, None)))
+
+
+def answer_begin(site: Site, asked: Message[Begin]) -> bytes:
+    """Begin the run: keep the state of a client before round 1, and return G_i."""
+    body, job, problem = asked.body, site.job(asked.body.job), site.problem(asked.run, asked.body)
+    state = _keep_terms(site, asked, {"begin": body})
+    G = math.inf if job.secure or job.privacy is not None else float(problem.lipschitz()[0])
+    reply = encode(asked.reply(Begun(G)))
+    if state.kept.begin is not None:
+        return reply
+    site.limits.check_job(job, begins=asked.run)
+    if job.secure and len(keys_of(site.config, body)[1]) != body.n:
+        raise Refused(f"it is told {len(body.keys or ())} keys of {body.n} nodes")
+    _, client = job.algorithm.init(body.start, body.n)
+    fresh = client_state(client, local_of(body, job, problem))
+    kept = state.kept._replace(
+        begin=body, problem=problem.fingerprint, before=fresh, after=fresh, after_exchange=asked.exchange
+    )
+    site.state.save(state._replace(kept=kept))
+    return reply
+
+
+def _keep_terms(site: Site, asked: Message[Survey | Sums | Begin], more: dict[str, Any]) -> RunState:
+    """Keep that the node was asked before round 1, and refuse what differs from what it was asked before."""
+    body, data = asked.body, fingerprint(site.rows())
+    found = site.state.load(asked.run) or RunState.new(asked.run, data)
+    if found.kept.data != data:
+        raise Refused(f"its data have changed since the run began; {LOST}")
+    terms: dict[str, Any] = {"job": body.job}
+    if not isinstance(body, Survey):
+        terms |= {"keys": body.keys, "client": body.client, "columns": body.columns}
+    state = found.asked(asked, {asked.kind: body._asdict()}, terms | more)
+    if not isinstance(body, Begin) and state != found:
+        site.state.save(state)
+    return state

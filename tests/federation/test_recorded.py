@@ -1,0 +1,51 @@
+"""Messages and files recorded before messages had classes of their own: they are read, and written the same."""
+
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from fedmls.federation import decode, encode
+from fedmls.federation.codec import seal, unseal
+from fedmls.federation.messages import FIELDS, READERS
+from fedmls.federation.server.folder import RunFolder
+
+RECORDED = {
+    name: (compact, data)
+    for name, compact, data in msgpack.unpackb((Path(__file__).parent / "recorded.msgpack").read_bytes())
+}
+FILES = [name for name in RECORDED if name.endswith(("checkpoint", "state"))]
+MESSAGES = [name for name in RECORDED if name not in FILES and not name.endswith("job.toml")]
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_is_written_as_it_was(name):
+    compact, data = RECORDED[name]
+    assert encode(decode(data), compact) == data
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_written_as_it_was(name):
+    _, data = RECORDED[name]
+    assert seal(encode(decode(unseal(data), own=True))) == data
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith("checkpoint")])
+def test_a_run_goes_on_from_a_checkpoint_as_it_was(name, tmp_path):
+    _, data = RECORDED[name]
+    (tmp_path / "job.toml").write_bytes(RECORDED[name.replace("checkpoint", "job.toml")][1])
+    (tmp_path / "checkpoint").write_bytes(data)
+    folder = RunFolder(tmp_path)
+    run, survey, snapshot, job = folder.load()
+    assert job == folder.job
+    folder.save(run, survey, snapshot)
+    assert (tmp_path / "checkpoint").read_bytes() == data
+
+
+def test_every_kind_was_recorded():
+    bodies = [
+        data if name in MESSAGES else unseal(data) for name in (*MESSAGES, *FILES) for _, data in [RECORDED[name]]
+    ]
+    recorded = {decode(data).kind for data in bodies}
+    assert recorded == {*FIELDS} - {"refused"}
+    assert {*READERS} == {*FIELDS}
