@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw by themselves: no script, no font and no network is needed."""
+"""Formulas as MathML, which browsers draw by themselves: no script and no network is needed. The font is in _static."""
 
 import re
 from typing import Any
