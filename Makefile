@@ -39,6 +39,7 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -d build/doctrees docs build/docs
+	$(BIN)/python docs/check_links.py build/docs
 	@echo "build/docs/index.html"
 
 $(READY): requirements.lock pyproject.toml

@@ -21,7 +21,11 @@ MATHS = [
 
 
 def extension(name):
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "_ext" / f"{name}.py")
+    return module_in(DOCS / "_ext" / f"{name}.py")
+
+
+def module_in(file):
+    spec = importlib.util.spec_from_file_location(f"docs_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -49,7 +53,7 @@ def promises():
 
 
 def test_every_promise_names_tests_that_exist():
-    written = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("test_*.py"))
+    written = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
     there = set(re.findall(r"^def (test_\w+)", written, re.M))
     for mark, tests in promises().items():
         assert tests, f"{mark} names no test"
@@ -125,6 +129,29 @@ def test_indices_in_prose(text, indices):
     nodes = extension("subscripts").indexed(text)
     assert [node.astext() for node in nodes if node.tagname != "#text"] == indices
     assert "".join(node.astext() for node in nodes) == (re.sub(r"[_^]\{?|\}", "", text) if indices else text)
+
+
+def test_links_back_to_the_reference():
+    documented = extension("source_links").documented
+    objects = {"fedmls.Problem": 1, "fedmls.types.Local": 2, "fedmls.types.Local.value": 3}
+    assert documented("fedmls.Problem", objects) == "fedmls.Problem"
+    assert documented("fedmls.Local.value", objects) == "fedmls.types.Local.value"
+    assert documented("fedmls.Nothing", objects) == "fedmls.Nothing"
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path):
+    page = '<a href="#here"></a><a href="b.html#there"></a><a href="c.html"></a><a href="https://x.org#y"></a>'
+    (tmp_path / "a.html").write_text(f'<p id="here"></p>{page}<a href="#gone"></a><img src="no.png">')
+    (tmp_path / "b.html").write_text('<a href="a.html#here"></a>')
+    dead = module_in(DOCS / "check_links.py").dead_links(tmp_path)
+    assert dead == ["a.html: b.html#there", "a.html: c.html", "a.html: #gone", "a.html: no.png"]
+
+
+def test_formulas_have_a_font_and_its_licence():
+    style = (DOCS / "_static" / "site.css").read_text(encoding="utf-8")
+    [font] = re.findall(r'url\("(.*?\.woff2)"\)', style)
+    assert 0 < (DOCS / "_static" / font).stat().st_size < 700_000
+    assert "SIL OPEN FONT LICENSE" in (DOCS / "_static/fonts/STIXTwoMath-OFL.txt").read_text(encoding="utf-8")
 
 
 class Needed(HTMLParser):
