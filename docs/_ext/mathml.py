@@ -31,7 +31,9 @@ def to_mathml(tex: str, display: str) -> str:
     math = math.replace("<mo>&#x02016;</mo>", '<mo stretchy="false" lspace="0" rspace="0">&#x2016;</mo>')
     math = ACCENTED.sub(_accented, math)
     # As a superscript a prime is raised twice where the browser has no font for mathematics.
-    math = re.sub(r"<msup>(<mi>.</mi>|<mover[^>]*>.*?</mover>)<mi>&#x02032;</mi></msup>", rf"<mrow>\1{PRIME}</mrow>", math)
+    math = re.sub(
+        r"<msup>(<mi>.</mi>|<mover[^>]*>.*?</mover>)<mi>&#x02032;</mi></msup>", rf"<mrow>\1{PRIME}</mrow>", math
+    )
     unknown = re.findall(r"\\\w+", math)
     if unknown or re.search(r"&(?!#?\w+;)", math):
         raise ValueError(f"{' '.join(unknown) or '&'} is not understood in the formula {tex}")

@@ -154,6 +154,34 @@ def test_formulas_have_a_font_and_its_licence():
     assert "SIL OPEN FONT LICENSE" in (DOCS / "_static/fonts/STIXTwoMath-OFL.txt").read_text(encoding="utf-8")
 
 
+BLOCKS = """
+<div class="highlight-none"><pre>fedmls doctor    # says what is installed
+fedmls list</pre></div>
+<div class="highlight-console"><pre>$ fedmls list
+fedmls admm</pre></div>
+<div class="highlight-python"><pre>x = 1  # one
+&gt;&gt;&gt; print(x)
+... # more
+1</pre></div>
+<div class="highlight-text"><pre>1</pre></div>
+<div class="sphx-glr-script-out"><div class="highlight-none"><pre>1</pre></div></div>
+"""
+
+
+def test_buttons_copy_what_can_be_pasted(browser, tmp_path):
+    script = (DOCS / "_static" / "copy.js").as_uri()
+    (tmp_path / "page.html").write_text(f'<script src="{script}"></script>{BLOCKS}', encoding="utf-8")
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    page.evaluate("() => { copied = []; copy = (text) => copied.push(text); }")
+    for button in page.get_by_role("button").all():
+        button.click()
+    assert page.evaluate("copied") == ["fedmls doctor\nfedmls list\n", "fedmls list\n", "print(x)\n# more\n"]
+    assert page.get_by_role("button").first.inner_text() == "copied"
+    context.close()
+
+
 class Needed(HTMLParser):
     """The addresses that a browser fetches by itself to show a page."""
 
