@@ -2,6 +2,7 @@
 # make setup       only install into .venv       make lint   style and types
 # make bench       measure the speed             make lock   new versions into requirements.lock (needs uv)
 # make docs        the documentation site, into build/docs (runs the examples, needs no network)
+# make dist        a wheel and an sdist, in dist make test-wheel   the wheel, in a fresh environment
 # make test-federation   real federations on this machine, over NVFlare and Flower: minutes
 # make drill       the same, with kills, stops, full disks, cut connections: half an hour; a table
 #                  (ENGINE=nvflare or flower, SEED=2, ONLY='a part of a name', OUT=table.md)
@@ -12,7 +13,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: reproduce test test-federation drill setup lint bench docs lock clean
+.PHONY: reproduce test test-federation test-wheel drill setup lint bench docs dist lock clean
 
 reproduce: $(READY)
 	$(BIN)/fedmls reproduce
@@ -39,7 +40,29 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -d build/doctrees docs build/docs
+	$(BIN)/python docs/check_links.py build/docs
 	@echo "build/docs/index.html"
+
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+
+# A fresh environment gets the wheel and what it asks for, in the versions of the lock, and runs the README's first example.
+FRESH := build/fresh
+test-wheel: dist
+	rm -rf $(FRESH)
+	mkdir -p build
+	sed -n 's/^\([a-z].*==[^\\]*\).*/\1/p' requirements.lock > build/constraints.txt
+	awk '/^```/ && example {exit} example {print} /^```python/ {example = 1}' README.md > build/first_example.py
+ifdef UV
+	uv venv --quiet --python $(PYTHON) $(FRESH)
+	uv pip install --quiet --python $(FRESH)/bin/python --constraint build/constraints.txt dist/*.whl
+else
+	$(PYTHON) -m venv $(FRESH)
+	$(FRESH)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint build/constraints.txt dist/*.whl
+endif
+	cd $(FRESH) && bin/python ../first_example.py && bin/fedmls list > list.txt
+	rm -rf $(FRESH)
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("fedmls needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'

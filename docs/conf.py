@@ -21,6 +21,7 @@ extensions = [
     "mathml",
     "plain_docstrings",
     "repository_links",
+    "source_links",
     "subscripts",
 ]
 exclude_patterns = ["gallery/*.ipynb", "gallery/*.py", "gallery/*.json"]
@@ -37,6 +38,7 @@ html_theme = "furo"
 html_title = "fedmls"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False

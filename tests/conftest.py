@@ -1,7 +1,9 @@
 """Settings for all tests."""
 
+import shutil
 import signal
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("fedmls", deadline=None)  # the first call compiles
@@ -9,3 +11,28 @@ settings.load_profile("fedmls")
 
 # Some shells start background jobs with Ctrl-C ignored, which the processes started by the tests would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, without a window."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome is installed")
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        try:
+            yield started
+        finally:
+            started.close()

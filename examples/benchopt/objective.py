@@ -1,4 +1,4 @@
-"""A linear SVM over the rows of all clients: f(x) = 1/n Σ_j max(0, 1 - b_j a_j·x) + l2/2 ‖x‖², n clients."""
+"""A linear SVM on the rows of n clients: f(x) = 1/n Σ_j max(0, 1 - b_j a_j·x) + l2/2 ‖x‖²."""
 # ruff: noqa: RUF012 (benchopt reads them from the class)
 
 import numpy as np
@@ -18,7 +18,7 @@ class Objective(BaseObjective):
         return {"X": self.X, "y": self.y, "clients": self.clients, "l2": self.l2}
 
     def evaluate_result(self, x, exchanges):
-        """``exchanges``: messages to and from every client; 0 for a solver that has all rows in one place."""
+        """``exchanges``: messages to and from every client; 0 for one that has all rows."""
         hinge = np.maximum(0, 1 - self.y * (self.X @ x)).sum() / self.n
         return {"value": hinge + self.l2 / 2 * x @ x, "exchanges": exchanges}
 

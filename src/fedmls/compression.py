@@ -6,8 +6,8 @@ of the states, which moves by the mean of the messages. What is lost in one roun
 
 top_k     the largest entries; 12 bytes each (8 for the number, 4 for its place)
 random_k  entries drawn from the shared seed, so that their places need not be sent; 8 bytes each
-quantise  every entry in so many bits, rounded up or down at random so that the mean is right, times the norm (QSGD:
-          Alistarh et al., NeurIPS 2017)
+quantise  every entry in so many bits, rounded up or down at random so that the mean is right,
+          times the norm (QSGD: Alistarh et al., NeurIPS 2017)
 
 For FedMLS and FedMLS-E this is a heuristic: their guarantees assume exact uploads.
 """

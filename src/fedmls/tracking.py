@@ -2,8 +2,9 @@
 
 A callback of :func:`fedmls.simulate` is a function of a row of the history, a dict. It may have two methods beside:
 
-    begin(about)      before the first row: name, algorithm, parameters, problem, seed, batch, rounds, optimum
-    end(run, error)   after the last: the :class:`fedmls.Run` so far, and what stopped it (None, or an exception)
+    begin(about)      before the first row: name, algorithm, parameters, problem, seed, batch,
+                      rounds, optimum
+    end(run, error)   after the last: the Run so far, and what stopped it (None, or an exception)
 
 A run that goes on from a checkpoint begins with the rows of the checkpoint: a callback sees the whole history, in its
 order. An exception in a callback ends the run, with its checkpoint saved; all callbacks are told the end.

@@ -1,7 +1,7 @@
 """The words the package is written in. Read this file first.
 
 An :class:`Algorithm` is written once, as its paper prints it, and two engines run it: the simulation
-(:mod:`fedmls.simulation.run`) and a federation between machines. It keeps nothing of its own: states and
+(:func:`fedmls.simulate`) and a federation between machines. It keeps nothing of its own: states and
 messages are NamedTuples that are passed in and returned anew.
 
 One round k (rounds count from 1)::

@@ -21,7 +21,11 @@ MATHS = [
 
 
 def extension(name):
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "_ext" / f"{name}.py")
+    return module_in(DOCS / "_ext" / f"{name}.py")
+
+
+def module_in(file):
+    spec = importlib.util.spec_from_file_location(f"docs_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -49,7 +53,7 @@ def promises():
 
 
 def test_every_promise_names_tests_that_exist():
-    written = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("test_*.py"))
+    written = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
     there = set(re.findall(r"^def (test_\w+)", written, re.M))
     for mark, tests in promises().items():
         assert tests, f"{mark} names no test"
@@ -125,6 +129,57 @@ def test_indices_in_prose(text, indices):
     nodes = extension("subscripts").indexed(text)
     assert [node.astext() for node in nodes if node.tagname != "#text"] == indices
     assert "".join(node.astext() for node in nodes) == (re.sub(r"[_^]\{?|\}", "", text) if indices else text)
+
+
+def test_links_back_to_the_reference():
+    documented = extension("source_links").documented
+    objects = {"fedmls.Problem": 1, "fedmls.types.Local": 2, "fedmls.types.Local.value": 3}
+    assert documented("fedmls.Problem", objects) == "fedmls.Problem"
+    assert documented("fedmls.Local.value", objects) == "fedmls.types.Local.value"
+    assert documented("fedmls.Nothing", objects) == "fedmls.Nothing"
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path):
+    page = '<a href="#here"></a><a href="b.html#there"></a><a href="c.html"></a><a href="https://x.org#y"></a>'
+    (tmp_path / "a.html").write_text(f'<p id="here"></p>{page}<a href="#gone"></a><img src="no.png">')
+    (tmp_path / "b.html").write_text('<a href="a.html#here"></a>')
+    dead = module_in(DOCS / "check_links.py").dead_links(tmp_path)
+    assert dead == ["a.html: b.html#there", "a.html: c.html", "a.html: #gone", "a.html: no.png"]
+
+
+def test_formulas_have_a_font_and_its_licence():
+    style = (DOCS / "_static" / "site.css").read_text(encoding="utf-8")
+    [font] = re.findall(r'url\("(.*?\.woff2)"\)', style)
+    assert 0 < (DOCS / "_static" / font).stat().st_size < 700_000
+    assert "SIL OPEN FONT LICENSE" in (DOCS / "_static/fonts/STIXTwoMath-OFL.txt").read_text(encoding="utf-8")
+
+
+BLOCKS = """
+<div class="highlight-none"><pre>fedmls doctor    # says what is installed
+fedmls list</pre></div>
+<div class="highlight-console"><pre>$ fedmls list
+fedmls admm</pre></div>
+<div class="highlight-python"><pre>x = 1  # one
+&gt;&gt;&gt; print(x)
+... # more
+1</pre></div>
+<div class="highlight-text"><pre>1</pre></div>
+<div class="sphx-glr-script-out"><div class="highlight-none"><pre>1</pre></div></div>
+"""
+
+
+def test_buttons_copy_what_can_be_pasted(browser, tmp_path):
+    script = (DOCS / "_static" / "copy.js").as_uri()
+    (tmp_path / "page.html").write_text(f'<script src="{script}"></script>{BLOCKS}', encoding="utf-8")
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    page.evaluate("() => { copied = []; copy = (text) => copied.push(text); }")
+    for button in page.get_by_role("button").all():
+        button.click()
+    assert page.evaluate("copied") == ["fedmls doctor\nfedmls list\n", "fedmls list\n", "print(x)\n# more\n"]
+    assert page.get_by_role("button").first.inner_text() == "copied"
+    context.close()
 
 
 class Needed(HTMLParser):

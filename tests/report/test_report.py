@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -568,30 +567,6 @@ def test_one_folder_twice_and_a_folder_as_file(trial):
 
 
 # In a browser
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no chromium, chromium-browser or google-chrome is installed")
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        try:
-            yield started
-        finally:
-            started.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The diagnostic breast cancer data of scikit-learn, cut into clients by their first principal component."""
+"""The diagnostic breast cancer data of scikit-learn, cut by their first principal component."""
 # ruff: noqa: RUF012 (benchopt reads them from the class)
 
 import numpy as np

@@ -13,6 +13,7 @@ class Dataset(BaseDataset):
     def get_data(self):
         rng = np.random.default_rng(self.get_seed(use_repetition=True))
         clients = np.arange(self.rows) % self.n_clients
-        X = rng.normal(size=(self.rows, self.columns)) + rng.normal(size=(self.n_clients, self.columns))[clients]
+        X = rng.normal(size=(self.rows, self.columns))
+        X += rng.normal(size=(self.n_clients, self.columns))[clients]
         y = np.where(X @ rng.normal(size=self.columns) + rng.normal(size=self.rows) > 0, 1, -1)
         return {"X": X, "y": y, "clients": clients}

@@ -26,9 +26,9 @@ class Solver(BaseSolver):
     def run(self, n_iter):
         self.x, self.exchanges = np.zeros(self.problem.dimension), 0
         if n_iter > 0:  # every: the objective is benchopt's to evaluate, once
-            run = fedmls.simulate(
-                self.solver, self.problem, rounds=n_iter, batch=self.batch, seed=self.seed, every=n_iter, optimum=None
-            )
+            random = {"batch": self.batch, "seed": self.seed}
+            once = {"rounds": n_iter, "every": n_iter, "optimum": None}
+            run = fedmls.simulate(self.solver, self.problem, **once, **random)
             self.x, self.exchanges = run.x, int(run.history["exchanges"].iloc[-1])
 
     def get_result(self):

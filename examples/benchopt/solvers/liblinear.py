@@ -1,4 +1,4 @@
-"""LinearSVC of scikit-learn (LIBLINEAR), with all rows in one place: what federated solvers should come to."""
+"""LinearSVC of scikit-learn (LIBLINEAR) on all rows: what federated solvers should come to."""
 # ruff: noqa: RUF012 (benchopt reads them from the class)
 
 import warnings
@@ -16,12 +16,14 @@ class Solver(BaseSolver):
 
     def set_objective(self, X, y, clients, l2):
         self.X, self.y = X, y
-        self.C = 1 / (l2 * len(np.unique(clients)))  # it minimises ½ ‖x‖² + C Σ_j max(0, 1 - b_j a_j·x)
+        # It minimises ½ ‖x‖² + C Σ_j max(0, 1 - b_j a_j·x).
+        self.C = 1 / (l2 * len(np.unique(clients)))
 
     def run(self, n_iter):
         self.x = np.zeros(self.X.shape[1])
         if n_iter > 0:
-            svm = LinearSVC(loss="hinge", C=self.C, fit_intercept=False, tol=1e-12, max_iter=n_iter, random_state=0)
+            svm = LinearSVC(loss="hinge", C=self.C, fit_intercept=False)
+            svm.set_params(tol=1e-12, max_iter=n_iter, random_state=0)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self.x = svm.fit(self.X, self.y).coef_[0]
