@@ -145,7 +145,9 @@ def warm_up(name: str) -> None:
     import fedmls.federation.transports.flower  # noqa: F401
 
     if name == "flower-supernode":
-        from fedmls import FedMLS, Problem, simulate
+        from fedmls.algorithms import FedMLS
+        from fedmls.problem import Problem
+        from fedmls.simulation.run import simulate
 
         simulate(FedMLS(), Problem([[0.0], [1.0]], [-1, 1], clients=[0, 1]), rounds=1, optimum=None, progress=False)
 
