@@ -120,12 +120,12 @@ def squares(X: Any, first: int, last: int, weights: Any, d: int) -> Any:
 def own_minimum(
     rows: Any, first: int, last: int, s: Any, start: Any, reach: float, l2: Any, passes: int, counter: Any
 ) -> Any:
-    """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ), over a client's rows: (x, p).
+    """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ), over a client's rows; and how
+    many passes that took.
 
     D has the mean squares of the columns, and μ = reach f/Σ_k g_k²/D_k with f and g at the start, which is Polyak's
     step for f* = 0 times ``reach``. By passes of dual coordinate ascent from the slopes s = 0 of the rows, which are
-    changed in place, until x no longer moves much; p = Σ c_j s_j a_j, a subgradient at x up to what the passes leave.
-    Also returns how many passes it took.
+    changed in place, until x no longer moves much.
     """
     X, b, c, _, _, code, parameter = rows
     d, m = start.shape[0], last - first
@@ -139,7 +139,7 @@ def own_minimum(
     D[D == 0.0] = 1.0
     steepness = (g * g / D).sum()
     if not (f > 0.0 and steepness > 0.0):
-        return start.copy(), np.zeros(d), 0
+        return start.copy(), 0
     pull = D * (steepness / (reach * f))
     scale = 1.0 / (pull + l2)
     x, q = pull * start * scale, np.empty(m)
@@ -151,4 +151,4 @@ def own_minimum(
         counter = draw(order, m, m, counter)
         coordinate_pass(rows, order, first, q, s, scale, x)
         moved, used = (pull * (x - before) ** 2).sum(), used + 1
-    return x, pull * start - x / scale, used
+    return x, used
