@@ -82,21 +82,48 @@ class Loss:
             return -self.parameter * one, self.parameter * one
         return -one, one
 
-    def curvature(self, p: Array, b: Array, share: float, least: float = 0.0) -> Array:
+    def curvature(self, p: Array, b: Array, share: float) -> Array:
         """ℓ'' in p. A kink counts as a slope that changes evenly over a width on either side of it: the width within
-        which this share of the predictions are, or ``least``.
+        which this share of the predictions are.
         """
+        if not self.is_polyhedral:
+            return self._second(p, b)
+        width = self.width(p, b, share)
+        return np.asarray(self._jump / (2 * width) * (self.kink_distance(p, b) <= width))
+
+    def wide_curvature(self, p: Array, b: Array, share: float, least: float) -> Array:
+        """The same for a long way: of the parabola that touches the loss at p and is above it everywhere, if a kink is
+        rounded off, r -> (r² + width²)^½, over the width of the share or ``least`` (iteratively reweighted least
+        squares has these weights). ℓ'' of a smooth loss.
+        """
+        if not self.is_polyhedral:
+            return self._second(p, b)
+        return np.asarray(self._jump / (2 * np.hypot(self.kink_distance(p, b), self.width(p, b, share, least))))
+
+    def mean_slope(self, p: Array, b: Array, share: float, least: float) -> Array:
+        """The slope in p; of a loss with kinks its mean over the width of the share, or ``least``, to either side."""
+        if not self.is_polyhedral:
+            return self.slope(p, b)
+        width = self.width(p, b, share, least)
+        return np.asarray((self.value(p + width, b) - self.value(p - width, b)) / (2 * width))
+
+    def width(self, p: Array, b: Array, share: float, least: float = 0.0) -> float:
+        """The distance from a kink within which this share of the predictions are, or ``least``."""
+        return max(float(np.quantile(self.kink_distance(p, b), share)), least, 1e-12 * (1 + float(np.abs(p).max())))
+
+    @property
+    def _jump(self) -> float:
+        """By how much the slope changes at a kink."""
+        return 2.0 if self.code == ABSOLUTE else 1.0
+
+    def _second(self, p: Array, b: Array) -> Array:
+        """ℓ'' of a smooth loss."""
         if self.code == LOGISTIC:
             chance = np.abs(self.slope(p, b))
             return np.asarray(chance * (1 - chance))
         if self.code == SQUARED_HINGE:
             return np.asarray(2.0 * (b * p < 1))
-        if self.code == HUBER:
-            return np.asarray(1.0 * (np.abs(p - b) < self.parameter))
-        distance = self.kink_distance(p, b)
-        width = max(float(np.quantile(distance, share)), least, 1e-12 * (1 + float(np.abs(p).max())))
-        jump = 2.0 if self.code == ABSOLUTE else 1.0
-        return np.asarray(jump / (2 * width) * (distance <= width))
+        return np.asarray(1.0 * (np.abs(p - b) < self.parameter))
 
     def kink_distance(self, p: Array, b: Array) -> Array:
         """How far predictions are from the nearest kink of the loss."""

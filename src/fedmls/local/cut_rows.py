@@ -73,13 +73,12 @@ def squares(X: Matrix, first: int, weights: Array, d: int) -> Array:
 @njit(cache=True, nogil=True)
 def own_minimum(
     rows: DualRows, client: int, s: Array, start: Array, reach: float, l2: Array, passes: int, counter: np.uint64
-) -> tuple[Array, Array, int]:
+) -> tuple[Array, int]:
     """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ), over a client's rows.
 
     D has the mean squares of the columns, and μ = reach f/Σ_k g_k²/D_k with f and g at the start, which is Polyak's
     step for f* = 0 times ``reach``. By passes of dual coordinate ascent from the slopes s = 0 of the rows, which are
-    changed in place, until x no longer moves much. Returns x; p = Σ c_j s_j a_j, a subgradient at x up to what the
-    passes leave; and how many passes it took.
+    changed in place, until x no longer moves much. Returns x, and how many passes it took.
     """
     X, b, c, loss = rows.X, rows.labels, rows.weights, rows.loss
     first, last = rows.first[client], rows.last[client]
@@ -94,7 +93,7 @@ def own_minimum(
     D[D == 0.0] = 1.0
     steepness = (g * g / D).sum()
     if not (f > 0.0 and steepness > 0.0):
-        return start.copy(), np.zeros(d), 0
+        return start.copy(), 0
     pull = D * (steepness / (reach * f))
     scale = 1.0 / (pull + l2)
     x, q = pull * start * scale, np.empty(m)
@@ -107,4 +106,4 @@ def own_minimum(
         counter = draw(order, m, m, counter)
         coordinate_pass(rows, ascent, order)
         moved, used = (pull * (x - before) ** 2).sum(), used + 1
-    return x, pull * start - x / scale, used
+    return x, used
