@@ -119,7 +119,7 @@ class Problem:
     def _box(self) -> tuple[Array, Array]:
         return self.loss.box(self.y)
 
-    @property
+    @cached_property
     def rows(self) -> Rows:
         """The rows of all clients as the compiled loops take them."""
         return Rows(self.X, self.y, self.row_weights, self.offsets[:-1], self.offsets[1:])
@@ -131,10 +131,11 @@ class Problem:
 
     @property
     def penalty(self) -> Penalty:
+        """The l2 and l1 terms as the compiled loops take them."""
         return Penalty(self.l2, self.l1, self.penalised)
 
     def _rows_of(self, ids: Any) -> Rows:
-        return self.rows if ids is None else self.rows.of(self._ids(ids))
+        return self.rows if ids is None or ids is self._everyone else self.rows.of(self._ids(ids))
 
     def lipschitz(self, radius: float | None = None) -> Array:
         """G_i: no subgradient of f_i is longer (in the ball ‖x‖ <= radius, where one is given).

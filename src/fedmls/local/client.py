@@ -149,13 +149,22 @@ class BaseLocal(ABC):
 
     def _counts(self, count: ArrayLike | None, longest: int) -> Integers:
         """How many steps each client takes, which are counted as work."""
-        counts = np.full(len(self.ids), longest, dtype=np.int64)
-        if count is not None:
-            counts = np.minimum(counts, np.ravel(count))
+        counts = np.full(len(self.ids), longest)
+        if count is None:
+            self.steps += longest
+            self.subgradients += longest * len(self.ids)
+            self.rows_read += longest * self._rows_in_batches
+            return counts
+        counts = np.minimum(counts, np.ravel(count))
         self.steps += counts
         self.subgradients += int(counts.sum())
         self.rows_read += int(counts @ self.batch_sizes)
         return counts
+
+    @cached_property
+    def _rows_in_batches(self) -> int:
+        """The rows in one mini-batch of every client."""
+        return int(self.batch_sizes.sum())
 
     def _each(self, value: ArrayLike) -> Array:
         """One number for each client."""
@@ -243,16 +252,17 @@ class RowsLocal(BaseLocal):
         radius: float | None = None,
         count: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
-        self.round_slopes = np.zeros_like(self.slopes) if average is not None else EMPTY
+        certified = average is not None and len(self.slopes) > 0
+        self.round_slopes = np.zeros_like(self.slopes) if certified else EMPTY
         constants = descent.Steps(
-            sizes=steps,
-            average=EMPTY if average is None else average,
-            counts=self._counts(count, len(steps)),
-            scale=self._each(scale),
-            pull=float(pull),
-            center=self.zeros if center is None else self._rows(center),
-            shift=self.zeros if shift is None else self._rows(shift),
-            radius=np.inf if radius is None else float(radius),
+            steps,
+            EMPTY if average is None else average,
+            self._counts(count, len(steps)),
+            self._each(scale),
+            float(pull),
+            self.zeros if center is None else self._rows(center),
+            self.zeros if shift is None else self._rows(shift),
+            np.inf if radius is None else float(radius),
         )
         last, averaged = descent.descend_rows(
             self.rows, self.loss, self.penalty, self._stream(), constants, self._rows(u), self.round_slopes
@@ -300,6 +310,9 @@ class RowsLocal(BaseLocal):
 
     def subgradient(self, x: Array, where: ArrayLike = True) -> Array:
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
+        if asked.all():
+            self._full_passes(1)
+            return np.asarray(self._out(self.problem.client_subgradients(self._rows(x), self.blocks)))
         out = np.zeros((len(self.ids), self.dimension))
         if asked.any():
             out[asked] = self.problem.client_subgradients(self._rows(x)[asked], self.blocks[asked])
