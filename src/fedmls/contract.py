@@ -176,13 +176,15 @@ class _Together:
         after, up = _untouched(self.algorithm.client_round, k, some, down, local)
         _check_shapes(self.algorithm, up, "Up", len(among), self.problem.dimension)
         _check_shapes(self.algorithm, after, "the client's state", len(among), None)
-        fields = [field.copy() for field in self.clients]
-        if everyone:
-            fields = list(after)
-        for field, new in zip(fields, after, strict=True):
-            field[among] = new
-        self.clients = type(after)(*fields)
+        self.clients = type(after)(*(_with_rows(old, among, new) for old, new in zip(self.clients, after, strict=True)))
         return up
+
+
+def _with_rows(whole: Array, rows: list[int], new: Array) -> Array:
+    """Return the array with other values in some of its rows."""
+    changed = whole.copy()
+    changed[rows] = new
+    return changed
 
 
 class _Apart:

@@ -1,4 +1,6 @@
-"""What both engines need, the simulation and the federation: coins, who takes part, means, what travels."""
+"""What both engines need in a round, the simulation and the federation: the server's random numbers, who takes part,
+weighted means, what travels.
+"""
 
 from typing import Any
 
@@ -17,6 +19,7 @@ def require_algorithm(algorithm: Any) -> None:
 
 
 def check_participants(algorithm: Algorithm, problem: Any) -> None:
+    """Refuse more participants than clients, and unequal weights where only some clients take part."""
     some = algorithm.participants
     if some is None:
         return
@@ -67,6 +70,7 @@ class ServerRandom:
 
 
 def start_point(problem: Any, x0: Any) -> Array:
+    """Return x0 as an array, checked; zeros unless it is given."""
     if x0 is None:
         return np.zeros(problem.dimension)
     try:
