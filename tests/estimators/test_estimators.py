@@ -264,11 +264,9 @@ def test_auto_in_more_coordinates_than_it_can_prove_stops_when_it_no_longer_gain
     assert model.objective_ < 0.7 * np.abs(y - np.median(y)).mean()
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("check_every", [1, 2, 5])
+@pytest.mark.parametrize("check_every", [1, 2, 3])
 def test_the_objective_is_that_of_the_model_also_of_paired_rounds(check_every):
+    """Rounds 39 and 40 are one exchange: a look at round 39 keeps its model, not the later one."""
     X, y = classes()
-    fitted = fedmls.FederatedLinearSVC(solver="fedmls", check_every=check_every, max_rounds=15, random_state=0).fit(
-        X, y
-    )
-    assert fitted.objective_ == pytest.approx(svm_objective(fitted.coef_[0], fitted.intercept_[0], X, y, 1.0), rel=1e-9)
+    model = fedmls.FederatedLinearSVC(solver="fedmls", check_every=check_every, tol=0.3, random_state=0).fit(X, y)
+    assert model.objective_ == pytest.approx(svm_objective(model.coef_[0], model.intercept_[0], X, y, 1.0), rel=1e-9)

@@ -159,8 +159,8 @@ def test_a_name_sets_all_entries_of_it():
 
 def test_rounds_or_target():
     values = {"data": {"name": "svm"}, "algorithms": ["fedmls"]}
-    assert make(values | {"target": 0.1}).rounds == 10_000
-    assert make(values | {"until": 0.1, "certificate": 2}).certificate == 2.0
+    assert make(values | {"target": 0.1}).config.rounds == 10_000
+    assert make(values | {"until": 0.1, "certificate": 2}).config.certificate == 2.0
     with pytest.raises(
         ValueError, match=re.escape("neither 'rounds' nor 'target'; say when a run ends, e.g. rounds = 200")
     ):
