@@ -20,6 +20,7 @@ with warnings.catch_warnings():  # Typer imports what Click is going to drop
     from typer.main import get_command
 
     from fedmls import cli
+    from fedmls.cli import completion
 
 BIN = Path(sys.executable).parent
 BASH = shutil.which("bash")
@@ -90,8 +91,9 @@ def test_completion_loads_nothing_heavy():
     heavy = ("pandas", "sklearn", "matplotlib", "pyarrow", "scipy.sparse", "joblib", "clarabel", "plotly")
     code = f"""
 import sys
-from fedmls import cli
-assert cli._methods("fedavg,") and cli._problems("") and cli._algorithms("") and cli._losses("")
+from fedmls.cli import completion
+assert completion.methods("fedavg,") and completion.problems("")
+assert completion.algorithms("") and completion.losses("")
 print(*(m for m in {heavy} if m in sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -99,10 +101,10 @@ print(*(m for m in {heavy} if m in sys.modules))
 
 
 def test_what_is_offered_is_what_there_is():
-    assert cli._methods("") == list(METHODS)
-    assert cli._problems("") == list(SUITE)
-    assert cli._algorithms("") == list(fedmls.ALGORITHMS)
-    assert cli._losses("") == list(fedmls.LOSSES)
+    assert completion.methods("") == list(METHODS)
+    assert completion.problems("") == list(SUITE)
+    assert completion.algorithms("") == list(fedmls.ALGORITHMS)
+    assert completion.losses("") == list(fedmls.LOSSES)
 
 
 # the start page

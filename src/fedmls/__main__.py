@@ -1,0 +1,5 @@
+"""``python -m fedmls``: the command line."""
+
+from fedmls.cli import main
+
+main()

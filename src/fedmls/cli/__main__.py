@@ -1,0 +1,5 @@
+"""``python -m fedmls.cli``."""
+
+from fedmls.cli import main
+
+main()

@@ -1,0 +1,44 @@
+"""The commands that tell about the package: doctor, list."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmls.cli.app import app, told
+from fedmls.cli.output import say
+
+
+@app.command()
+@told
+def doctor(
+    json_: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    results: Annotated[Path, typer.Option(help="Where results are going to be.")] = Path("results"),
+) -> None:
+    """What is installed and whether it works, to be pasted into a bug report.
+
+    Runs the compiled loop and compares it with NumPy. The exit code is 1 if something is broken.
+    Names no user and no machine.
+    """
+    import json
+
+    from fedmls import doctor as doctors
+
+    found = doctors.examine(results)
+    say(*([json.dumps(found, indent=2)] if json_ else doctors.lines(found)))
+    if found["broken"]:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+@told
+def list_() -> None:
+    """Algorithms, losses, data sets and experiments that are there."""
+    from fedmls import LOSSES
+    from fedmls.algorithms import names
+    from fedmls.datasets import DATASETS
+    from fedmls.experiments.spec import shipped
+
+    for title, entries in (("Algorithms", names()), ("Losses", LOSSES), ("Experiments for fedmls run", shipped())):
+        say(f"{title}: {', '.join(entries)}")
+    say("Data sets:", *(f"  {name:26}{dataset.about}" for name, dataset in DATASETS.items()))
