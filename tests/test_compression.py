@@ -5,7 +5,8 @@ import pytest
 
 import fedmls
 from fedmls.algorithms import describe, from_dict, to_dict
-from fedmls.compression import compress, kept_entries, variance
+from fedmls.compression import kept_entries, variance
+from fedmls.local.compressors import compress
 from fedmls.simulation.run import Simulation
 from tests.algorithms.test_algorithms import run_client_by_client
 from tests.support.problems import lad, svm

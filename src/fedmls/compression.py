@@ -20,10 +20,8 @@ from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
 from fedmls.checks import hyperparameters, one_of
-from fedmls.local.random import GOLDEN, draw, mix, stream
 from fedmls.types import Algorithm, Array, Local, Traits
 
 METHODS = ("top_k", "random_k", "quantise")
@@ -132,54 +130,14 @@ def variance(method: str, level: float, d: int) -> float:
     """Return ω with E‖C(v) - v‖² <= ω ‖v‖² for the unbiased C of d numbers: "random_k" times d/k, or "quantise"."""
     if method == "random_k":
         return d / kept_entries(level, d) - 1
-    steps = _steps(level)
+    steps = quantisation_steps(level)
     return min(d / steps**2, d**0.5 / steps)
 
 
-def _steps(bits: float) -> int:
+def quantisation_steps(bits: float) -> int:
     """Return how many values "quantise" has above 0, with one of the bits for the sign."""
     return int(2 ** (int(bits) - 1) - 1)
 
 
 def kept_entries(level: float, d: int) -> int:
     return max(1, math.ceil(level * d - 1e-9))
-
-
-def compress(v: Array, method: str, level: float, seed: Any, k: int, ids: Any, call: int) -> Array:
-    """C(v) row by row, with the random numbers of each client."""
-    if method == "quantise":
-        return np.asarray(_quantise(v, _steps(level), seed, k, ids, call))
-    count = kept_entries(level, v.shape[1])
-    if method == "random_k":
-        return np.asarray(_random_k(v, count, seed, k, ids, call))
-    places = np.argpartition(-np.abs(v), count - 1, axis=1)[:, :count]
-    out = np.zeros_like(v)
-    np.put_along_axis(out, places, np.take_along_axis(v, places, axis=1), axis=1)
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _random_k(v: Any, count: Any, seed: Any, k: Any, ids: Any, call: Any) -> Any:
-    out, places = np.zeros_like(v), np.arange(v.shape[1])
-    for i in range(v.shape[0]):
-        places[:] = np.arange(v.shape[1])
-        draw(places, count, v.shape[1], stream(seed, k, ids[i], call))
-        for r in range(count):
-            out[i, places[r]] = v[i, places[r]]
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _quantise(v: Any, levels: Any, seed: Any, k: Any, ids: Any, call: Any) -> Any:
-    """Each entry to a multiple of ‖v‖/levels next to it, the nearer the likelier."""
-    out = np.zeros_like(v)
-    for i in range(v.shape[0]):
-        counter = stream(seed, k, ids[i], call)
-        norm = np.sqrt((v[i] * v[i]).sum())
-        if norm == 0.0:
-            continue
-        for j in range(v.shape[1]):
-            counter += GOLDEN
-            uniform = np.float64(mix(counter) >> np.uint64(11)) * 2.0**-53
-            out[i, j] = np.sign(v[i, j]) * np.floor(abs(v[i, j]) / norm * levels + uniform) * norm / levels
-    return out

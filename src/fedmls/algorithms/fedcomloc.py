@@ -21,7 +21,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedmls.checks import hyperparameters, one_of, positive
-from fedmls.compression import check_compression, compress, packed_bytes
+from fedmls.compression import check_compression, packed_bytes
+from fedmls.local.compressors import compress
 from fedmls.schedules import Power, check_schedule, first_success, schedule
 from fedmls.types import Array, Local, Traits
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedmls.local import curvature, descent
+from fedmls.local.compressors import compress
 from fedmls.local.cut_rows import cuts
 from fedmls.local.prox import no_l1, prox
 from fedmls.local.prox_rows import Start, ascend_rows
@@ -104,8 +105,6 @@ class BaseLocal(ABC):
     def cut_height(self) -> Array: ...
 
     def compress(self, v: Array, method: str, level: float) -> Array:
-        from fedmls.compression import compress
-
         self.tosses += 1
         return np.asarray(
             self._out(compress(self._rows(v), method, level, self.seed, self.k, self.ids, COINS + self.tosses))
