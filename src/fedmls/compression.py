@@ -143,11 +143,11 @@ def variance(method: str, level: float, d: int) -> float:
     """Return ω with E‖C(v) - v‖² <= ω ‖v‖² for the unbiased C of d numbers: "random_k" times d/k, or "quantise"."""
     if method == "random_k":
         return d / kept_entries(level, d) - 1
-    steps = quantise_steps(level)
+    steps = quantisation_steps(level)
     return min(d / steps**2, d**0.5 / steps)
 
 
-def quantise_steps(bits: float) -> int:
+def quantisation_steps(bits: float) -> int:
     """Return how many values "quantise" has above 0, with one of the bits for the sign."""
     return int(2 ** (int(bits) - 1) - 1)
 

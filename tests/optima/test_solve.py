@@ -12,7 +12,7 @@ import fedmls
 from fedmls.bounds.certificate import lower_bound
 from fedmls.losses import LOSSES, Loss, pinball
 from fedmls.optima import programs
-from fedmls.optima.solve import _by_cuts, _by_program, _way
+from fedmls.optima.solve import _by_cuts, _by_program, _method
 from tests.support.problems import cvxpy_losses, lad, svm
 
 
@@ -151,7 +151,7 @@ def test_many_rows_take_seconds():
     X = rng.normal(size=(50_000, 50))
     y = X @ rng.normal(size=50) / 7 + 0.5 * rng.normal(size=50_000) > 0
     problem = fedmls.Problem(X, y, loss="hinge")
-    assert _way(problem) is _by_cuts
+    assert _method(problem) is _by_cuts
     best = fedmls.optimum(problem)
     assert best.value - best.lower_bound <= 1e-6 * best.value
     assert problem.value(best.x) == best.value

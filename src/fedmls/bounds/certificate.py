@@ -29,8 +29,8 @@ def lower_bound(problem: "Problem", slopes: Array, radius: float = math.inf, x0:
     return least(problem, a, p, radius, x0)
 
 
-class Terms(Protocol):
-    """What the bound needs of a problem beyond its cuts."""
+class Penalised(Protocol):
+    """What a bound needs of a problem beyond its cuts: the l2 and l1 terms of its first coordinates."""
 
     @property
     def dimension(self) -> int: ...
@@ -42,7 +42,7 @@ class Terms(Protocol):
     def l1(self) -> float: ...
 
 
-def least(problem: Terms, a: float, p: Array, radius: float = math.inf, x0: Array | None = None) -> float:
+def least(problem: Penalised, a: float, p: Array, radius: float = math.inf, x0: Array | None = None) -> float:
     """At most the minimum of a + p·x + l2/2 ‖x‖² + l1 ‖x‖_1 over the ball; -inf if there is none."""
     x0 = np.zeros(problem.dimension) if x0 is None else x0
     split = problem.penalised

@@ -52,7 +52,7 @@ class BaseLocal(ABC):
         self.batch_sizes = np.ones(len(self.ids), dtype=np.int64)  # rows in a mini-batch of each client
 
     def begin(self, k: int) -> None:
-        """Round k begins: its random numbers depend on seed, round, client and call alone."""
+        """Begin round k, whose random numbers depend on seed, round, client and call alone."""
         self.k, self.calls, self.tosses = k, 0, 0
 
     @property
@@ -107,7 +107,7 @@ class BaseLocal(ABC):
     def compress(self, v: Array, method: str, level: float) -> Array:
         self.tosses += 1
         return np.asarray(
-            self._out(compress(self._rows(v), method, level, self.seed, self.k, self.ids, COINS + self.tosses))
+            self._out(compress(self._stack(v), method, level, self.seed, self.k, self.ids, COINS + self.tosses))
         )
 
     def own(self, values: Sequence[float]) -> Array:
@@ -148,7 +148,7 @@ class BaseLocal(ABC):
         return np.random.Generator(np.random.Philox(key=int(key)))
 
     def _counts(self, count: ArrayLike | None, longest: int) -> Integers:
-        """How many steps each client takes, which are counted as work."""
+        """Return how many steps each client takes, and count them as work."""
         counts = np.full(len(self.ids), longest)
         if count is None:
             self.steps += longest
@@ -167,13 +167,13 @@ class BaseLocal(ABC):
         return int(self.batch_sizes.sum())
 
     def _each(self, value: ArrayLike) -> Array:
-        """One number for each client."""
+        """Return one number for each client."""
         each = np.empty(len(self.ids))
         each[:] = np.ravel(value)
         return each
 
-    def _rows(self, x: Array) -> Array:
-        """x with one row per client, as the one kind of array that the loop is compiled for."""
+    def _stack(self, x: Array) -> Array:
+        """Return x with one row per client, as the one kind of array that the loop is compiled for."""
         shape = (len(self.ids), self.dimension)
         if x.shape == shape and x.flags.carray and x.dtype == float:
             return x
@@ -182,7 +182,7 @@ class BaseLocal(ABC):
         return rows
 
     def _out(self, x: NDArray[Number]) -> NDArray[Number]:
-        """x, which has one row per client, as the algorithm's arrays are: without that dimension for one client."""
+        """Return x, which has one row per client, in the algorithm's shape: one client alone has no such dimension."""
         return x if self.stacked else x[0]
 
 
@@ -232,7 +232,7 @@ class RowsLocal(BaseLocal):
 
     @property
     def cut_slopes(self) -> Array:
-        """Those that a certificate is made of."""
+        """The slopes that a certificate is made of: those of the first lane, where there are several."""
         return self.slopes if self.slopes.ndim == 1 else np.asarray(self.slopes[0])
 
     def keep_cut(self, share: float) -> None:
@@ -260,18 +260,18 @@ class RowsLocal(BaseLocal):
             self._counts(count, len(steps)),
             self._each(scale),
             float(pull),
-            self.zeros if center is None else self._rows(center),
-            self.zeros if shift is None else self._rows(shift),
+            self.zeros if center is None else self._stack(center),
+            self.zeros if shift is None else self._stack(shift),
             np.inf if radius is None else float(radius),
         )
         last, averaged = descent.descend_rows(
-            self.rows, self.loss, self.penalty, self._stream(), constants, self._rows(u), self.round_slopes
+            self.rows, self.loss, self.penalty, self._stream(), constants, self._stack(u), self.round_slopes
         )
         self.calls += 1
         return self._out(last), self._out(averaged)
 
     def prox(self, v: Array, weight: float) -> Array:
-        rows = self._rows(v)
+        rows = self._stack(v)
         found = prox(self.problem, rows, weight, self.blocks, ids=self.ids, seed=self.seed, k=self.k, call=self.calls)
         self.calls += 1
         self.steps += found.passes
@@ -293,7 +293,7 @@ class RowsLocal(BaseLocal):
         for j in range(lanes):
             slopes = self.slopes[j if start < 0 else start]
             begin = Start(
-                self._rows(vs[j]), self._each(weight[..., j]), self._rows(ps[j]), slopes, self.problem.row_squares
+                self._stack(vs[j]), self._each(weight[..., j]), self._stack(ps[j]), slopes, self.problem.row_squares
             )
             ends.append(ascend_rows(self.dual_rows, penalty, self._stream(), begin, counts))
         self.slopes = np.array([end[2] for end in ends])
@@ -312,17 +312,17 @@ class RowsLocal(BaseLocal):
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
         if asked.all():
             self._full_passes(1)
-            return np.asarray(self._out(self.problem.client_subgradients(self._rows(x), self.blocks)))
+            return np.asarray(self._out(self.problem.client_subgradients(self._stack(x), self.blocks)))
         out = np.zeros((len(self.ids), self.dimension))
         if asked.any():
-            out[asked] = self.problem.client_subgradients(self._rows(x)[asked], self.blocks[asked])
+            out[asked] = self.problem.client_subgradients(self._stack(x)[asked], self.blocks[asked])
             self.subgradients += int(asked.sum())
             self.rows_read += int(self._own_rows[asked].sum())
         return np.asarray(self._out(out))
 
     def value(self, x: Array) -> Array:
         self.rows_read += int(self._own_rows.sum())
-        return np.asarray(self._out(self.problem.client_values(self._rows(x), self.blocks)))
+        return np.asarray(self._out(self.problem.client_values(self._stack(x), self.blocks)))
 
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
         points = np.ascontiguousarray(x.reshape(-1, self.dimension))
@@ -361,7 +361,7 @@ class RowsLocal(BaseLocal):
         return self._flat(np.array(heights))
 
     def _full_passes(self, passes: int) -> None:
-        """Every client read all of its rows so many times."""
+        """Count so many subgradients of each client over all of its rows."""
         self.subgradients += passes * len(self.ids)
         self.rows_read += passes * int(self._own_rows.sum())
 
@@ -371,7 +371,7 @@ class RowsLocal(BaseLocal):
         return self.problem.rows_per_client[self.blocks]
 
     def _flat(self, x: Array) -> Array:
-        """One row of numbers for each client."""
+        """Return x with one row of numbers for each client."""
         return np.asarray(self._out(x.reshape(len(self.ids), -1)))
 
 
@@ -400,9 +400,9 @@ class OracleLocal(BaseLocal):
         count: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
         counts = self._counts(count, len(steps))
-        starts = self._rows(u)
-        centers = self._rows(np.zeros(self.dimension) if center is None else center)
-        shifts = self._rows(np.zeros(self.dimension) if shift is None else shift)
+        starts = self._stack(u)
+        centers = self._stack(np.zeros(self.dimension) if center is None else center)
+        shifts = self._stack(np.zeros(self.dimension) if shift is None else shift)
         last, averaged, scales = np.empty_like(starts), np.empty_like(starts), self._each(scale)
         for i, client in enumerate(self.ids):
             last[i], averaged[i] = descent.descend(
@@ -435,7 +435,7 @@ class OracleLocal(BaseLocal):
 
     def subgradient(self, x: Array, where: ArrayLike = True) -> Array:
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
-        points, out = self._rows(x), np.zeros((len(self.ids), self.dimension))
+        points, out = self._stack(x), np.zeros((len(self.ids), self.dimension))
         for i in np.flatnonzero(asked):
             out[i] = self._oracle(self.ids[i])(points[i])
         self.subgradients += int(asked.sum())
@@ -445,13 +445,13 @@ class OracleLocal(BaseLocal):
 
     def value(self, x: Array) -> Array:
         self.rows_read += len(self.ids)
-        values = [self.problem.clients[i][0](row) for i, row in zip(self.ids, self._rows(x), strict=True)]
+        values = [self.problem.clients[i][0](row) for i, row in zip(self.ids, self._stack(x), strict=True)]
         return np.asarray(self._out(np.array(values, dtype=float)))
 
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
         points, rest = x.reshape(-1, self.dimension), parts - 1
         f = [np.pad(np.asarray(self.value(point)).reshape(-1, 1), ((0, 0), (0, rest))) for point in points]
-        g = [np.pad(self._rows(self.subgradient(point)), ((0, 0), (0, rest * self.dimension))) for point in points]
+        g = [np.pad(self._stack(self.subgradient(point)), ((0, 0), (0, rest * self.dimension))) for point in points]
         return np.asarray(self._out(np.hstack(f))), np.asarray(self._out(np.hstack(g)))
 
     def curvature(self, x: Array, full: bool) -> Array:

@@ -1,19 +1,18 @@
-"""The compressors of :mod:`fedmls.compression` at work, with random numbers of each client."""
-
-from typing import Any
+"""The compressors of :mod:`fedmls.compression`, with random numbers of each client's own."""
 
 import numpy as np
 from numba import njit
 
-from fedmls.compression import kept_entries, quantise_steps
+from fedmls.compression import kept_entries, quantisation_steps
 from fedmls.local.random import GOLDEN, draw, mix, stream
+from fedmls.local.rows import Integers
 from fedmls.types import Array
 
 
-def compress(v: Array, method: str, level: float, seed: Any, k: int, ids: Any, call: int) -> Array:
+def compress(v: Array, method: str, level: float, seed: np.uint64, k: int, ids: Integers, call: int) -> Array:
     """C(v) row by row, with the random numbers of each client."""
     if method == "quantise":
-        return np.asarray(_quantise(v, quantise_steps(level), seed, k, ids, call))
+        return np.asarray(_quantise(v, quantisation_steps(level), seed, k, ids, call))
     count = kept_entries(level, v.shape[1])
     if method == "random_k":
         return np.asarray(_random_k(v, count, seed, k, ids, call))
@@ -24,7 +23,8 @@ def compress(v: Array, method: str, level: float, seed: Any, k: int, ids: Any, c
 
 
 @njit(cache=True, nogil=True)
-def _random_k(v: Any, count: Any, seed: Any, k: Any, ids: Any, call: Any) -> Any:
+def _random_k(v: Array, count: int, seed: np.uint64, k: int, ids: Integers, call: int) -> Array:
+    """So many entries drawn at random, the others 0."""
     out, places = np.zeros_like(v), np.arange(v.shape[1])
     for i in range(v.shape[0]):
         places[:] = np.arange(v.shape[1])
@@ -35,7 +35,7 @@ def _random_k(v: Any, count: Any, seed: Any, k: Any, ids: Any, call: Any) -> Any
 
 
 @njit(cache=True, nogil=True)
-def _quantise(v: Any, levels: Any, seed: Any, k: Any, ids: Any, call: Any) -> Any:
+def _quantise(v: Array, levels: int, seed: np.uint64, k: int, ids: Integers, call: int) -> Array:
     """Each entry to a multiple of ‖v‖/levels next to it, the nearer the likelier."""
     out = np.zeros_like(v)
     for i in range(v.shape[0]):

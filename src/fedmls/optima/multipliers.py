@@ -64,7 +64,7 @@ class _Data(NamedTuple):
     tolerance: float
 
 
-class _View(NamedTuple):
+class _Evaluation(NamedTuple):
     """The smoothed objective at x, where the predictions are p; its slopes prove that f(x) is within ``gap`` of f*.
 
     ``apart`` is what the gap would be if the gradient were 0.
@@ -96,24 +96,24 @@ def minimise(problem: "Problem", tolerance: float) -> Minimum:
     """
     data = _prepare(problem, min(tolerance, FEW_TOLERANCE) if problem.dimension <= FEW else tolerance)
     stage = Stage(_first_sigma(data), np.zeros(len(problem.y)))
-    view = best = _look(data, stage, np.zeros(problem.dimension), np.zeros(len(problem.y)))
+    here = best = _evaluate(data, stage, np.zeros(problem.dimension), np.zeros(len(problem.y)))
     steps = iterations = stages = in_stage = 0
-    last, curvature = STEPS, view.bends
+    last, curvature = STEPS, here.bends
     while not best.is_proved and steps < last:
-        ahead, used = _direction(data, stage, view, curvature)
-        moved, x, p = _step(data, stage, view, ahead, steps % REFRESH == REFRESH - 1)
+        ahead, used = _direction(data, stage, here, curvature)
+        moved, x, p = _step(data, stage, here, ahead, steps % REFRESH == REFRESH - 1)
         steps, in_stage, iterations = steps + 1, in_stage + 1, iterations + used
-        view = _look(data, stage, x, p)
-        best, curvature = min(view, best, key=lambda view: view.gap), view.bends
+        here = _evaluate(data, stage, x, p)
+        best, curvature = min(here, best, key=lambda one: one.gap), here.bends
         stuck = not moved or in_stage >= STAGE
-        if view.ends_stage or stuck:
+        if here.ends_stage or stuck:
             if stage.sigma == np.inf:
                 break
             growth = SHRINKAGE if stuck else QUICK_GROWTH if in_stage <= QUICK else GROWTH
-            stage, stages, in_stage = Stage(growth * stage.sigma, view.slopes), stages + 1, 0
-            curvature = growth * view.bends  # the rows curved now tell more than those the new multipliers leave so
-            view = _look(data, stage, x, p)
-            best = min(view, best, key=lambda view: view.gap)
+            stage, stages, in_stage = Stage(growth * stage.sigma, here.slopes), stages + 1, 0
+            curvature = growth * here.bends  # the rows curved now tell more than those the new multipliers leave so
+            here = _evaluate(data, stage, x, p)
+            best = min(here, best, key=lambda one: one.gap)
         if last == STEPS and best.gap * data.tolerance <= best.goal * tolerance:
             last = min(STEPS, 2 * steps)
     return Minimum(best.x + data.shift, best.slopes, steps, iterations, stages)
@@ -141,14 +141,14 @@ def _first_sigma(data: _Data) -> float:
     return loss.lipschitz() / (float(np.mean(np.abs(labels))) or 1.0)
 
 
-def _look(data: _Data, stage: Stage, x: Array, p: Array) -> _View:
+def _evaluate(data: _Data, stage: Stage, x: Array, p: Array) -> _Evaluation:
     slopes, bends = kernels.respond(data.rows, stage, p)
     pull = kernels.pull(data.rows.X, data.rows.weights * slopes, len(x))
     losses, offset, apart = kernels.account(data.rows, slopes, p)
     value = losses + 0.5 * float(data.ridge @ x**2)
     bound = least(data.problem, offset - float(data.shift @ pull), pull, search_radius(x + data.shift))
     goal = 0.9 * data.tolerance * max(1.0, value)  # a little less than asked for: rounding
-    return _View(x, p, slopes, bends, pull + data.ridge * x, value - bound, apart, goal)
+    return _Evaluation(x, p, slopes, bends, pull + data.ridge * x, value - bound, apart, goal)
 
 
 def search_radius(x: Array) -> float:
@@ -156,28 +156,28 @@ def search_radius(x: Array) -> float:
     return 10 * float(np.linalg.norm(x)) or 1.0
 
 
-def _step(data: _Data, stage: Stage, view: _View, ahead: Array, refresh: bool) -> tuple[bool, Array, Array]:
+def _step(data: _Data, stage: Stage, here: _Evaluation, ahead: Array, refresh: bool) -> tuple[bool, Array, Array]:
     """The best step along a direction: whether it leads anywhere, and x and the predictions there."""
-    X, m = data.rows.X, len(view.p)
+    X, m = data.rows.X, len(here.p)
     predicted = kernels.predictions(X, m, ahead)
-    linear, quadratic = float((data.ridge * view.x) @ ahead), float(data.ridge @ ahead**2)
-    length = kernels.step_length(data.rows, stage, view.p, predicted, linear, quadratic)
-    x = view.x + length * ahead
-    return length > 0.0, x, kernels.predictions(X, m, x) if refresh else view.p + length * predicted
+    linear, quadratic = float((data.ridge * here.x) @ ahead), float(data.ridge @ ahead**2)
+    length = kernels.step_length(data.rows, stage, here.p, predicted, linear, quadratic)
+    x = here.x + length * ahead
+    return length > 0.0, x, kernels.predictions(X, m, x) if refresh else here.p + length * predicted
 
 
-def _direction(data: _Data, stage: Stage, view: _View, curvature: Array) -> tuple[Array, int]:
+def _direction(data: _Data, stage: Stage, here: _Evaluation, curvature: Array) -> tuple[Array, int]:
     """Newton's direction, roughly, and the conjugate gradients it took; without a curved row as if all were."""
     weights = data.rows.weights * curvature
     chosen = np.flatnonzero(weights)
     if len(chosen) == 0:
-        return -view.gradient / (data.ridge + data.mass * (stage.sigma if stage.sigma < np.inf else 1.0)), 0
+        return -here.gradient / (data.ridge + data.mass * (stage.sigma if stage.sigma < np.inf else 1.0)), 0
     part, weights = kernels.chosen_rows(data.rows.X, chosen), weights[chosen]
-    few = len(view.gradient) <= FEW
+    few = len(here.gradient) <= FEW
     ridge = data.ridge + (FEW_DAMPING if few else DAMPING) * float(curvature.max()) * data.mass
     if few:
-        return _solved(part, weights, ridge, view.gradient), 0
-    ahead, used = kernels.conjugate_gradients(part, weights, ridge, view.gradient, RESIDUAL, ITERATIONS)
+        return _solved(part, weights, ridge, here.gradient), 0
+    ahead, used = kernels.conjugate_gradients(part, weights, ridge, here.gradient, RESIDUAL, ITERATIONS)
     return ahead, used
 
 

@@ -1,6 +1,6 @@
 """The certified optimum f*: what gaps are measured against.
 
-Three ways lead to it:
+Three methods find it:
 
 - programs, for small problems and for those with an l1 term in many coordinates: losses made of straight pieces,
   without an l2 term, are a linear program (HiGHS), the rest is a conic one (Clarabel). Exact, but their time grows
@@ -43,7 +43,7 @@ def optimum(problem: "Problem", tolerance: float = 1e-6) -> Optimum:
     """
     if not hasattr(problem, "loss"):
         raise ValueError(f"{type(problem).__name__} has no rows to solve for; give a fedmls.Problem")
-    found = waiting("solving for the optimum", lambda: _way(problem)(problem, tolerance))
+    found = waiting("solving for the optimum", lambda: _method(problem)(problem, tolerance))
     if not found.value - found.lower_bound <= tolerance * max(1.0, abs(found.value)):
         raise ValueError(
             f"no certified optimum: the best point found has objective {found.value:.12g}, the best lower bound is "
@@ -53,8 +53,8 @@ def optimum(problem: "Problem", tolerance: float = 1e-6) -> Optimum:
     return found
 
 
-def _way(problem: "Problem") -> Callable[["Problem", float], Optimum]:
-    """How the problem is solved."""
+def _method(problem: "Problem") -> Callable[["Problem", float], Optimum]:
+    """Return the method that is fastest for a problem of this size."""
     from fedmls.algorithms.fedmlsb import MANY
 
     rows, d = len(problem.y), problem.dimension
@@ -65,7 +65,7 @@ def _way(problem: "Problem") -> Callable[["Problem", float], Optimum]:
 
 
 def _proved(problem: "Problem", x: Array, slopes: Array) -> Optimum:
-    """x with the bound that the rows' slopes prove around it."""
+    """Return x with the bound that the rows' slopes prove around it."""
     radius = multipliers.search_radius(x)
     return Optimum(x, problem.value(x), lower_bound(problem, slopes, radius), radius)
 
