@@ -49,7 +49,7 @@ def promises():
 
 
 def test_every_promise_names_tests_that_exist():
-    written = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("test_*.py"))
+    written = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
     there = set(re.findall(r"^def (test_\w+)", written, re.M))
     for mark, tests in promises().items():
         assert tests, f"{mark} names no test"
