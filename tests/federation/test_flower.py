@@ -414,7 +414,7 @@ def test_flowers_pauses_are_those_that_are_shortened():
     program = """
 import inspect, time
 from fedmls.federation.deploy import flower_warm
-flower_warm.hasten(0.1)
+flower_warm.shorten_pauses(0.1)
 from flwr.supercore import heartbeat
 from flwr.supercore.retry import http_retry
 from flwr.supernode import fleet_http_connection, start_client_internal

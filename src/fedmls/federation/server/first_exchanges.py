@@ -44,7 +44,7 @@ class FirstExchanges:
         return self._with_sums(survey) if self.job.impute or self.job.standardise else survey
 
     def _with_sums(self, survey: SurveyedProblem) -> SurveyedProblem:
-        """The survey with the means and scales that secure sums give."""
+        """Return the survey with the means and scales that secure sums give."""
         counts, sums = self._sums(survey, None)
         if not ((counts >= 0) & (counts <= sum(survey.rows)) & (np.abs(sums) <= replies.LARGEST)).all():
             raise ValueError(
@@ -68,7 +68,7 @@ class FirstExchanges:
         return survey._replace(means=means, scales=column_scales(counts, squares))
 
     def _sums(self, survey: SurveyedProblem, means: Array | None) -> Any:
-        """Two sums for each column."""
+        """Return two sums for each column: counts and sums, or, with means, squares and whether any."""
         assert survey.keys is not None
         size = 2 * len(survey.columns)
         found = self._everyone(
@@ -78,7 +78,7 @@ class FirstExchanges:
         return np.split(secure.total(found.values()), 2)
 
     def begin(self, survey: SurveyedProblem, x0: Array) -> Array:
-        """G_i of each client."""
+        """Begin the run at every node; return G_i of each."""
         bodies = {
             node: Begin(
                 job=self.told,

@@ -50,12 +50,12 @@ class RunFolder:
         return self.path / CHECKPOINT
 
     def begin(self) -> None:
-        """Nothing of an earlier run stays, but its results until there are new ones."""
+        """Delete what is left of an earlier run, but its results, until there are new ones."""
         for name in (CHECKPOINT, EVENTS):
             (self.path / name).unlink(missing_ok=True)
 
     def event(self, **values: Any) -> None:
-        """A line for whoever follows the run."""
+        """Write a line for whoever follows the run."""
         values = {"time": round(time.time(), 3), **values}
         plain = {key: None if _is_unknown(value) else value for key, value in values.items()}
         line = json.dumps(plain, ensure_ascii=False).encode() + b"\n"
@@ -153,7 +153,7 @@ def _is_unknown(value: Any) -> bool:
 
 
 def _model_of(survey: SurveyedProblem) -> dict[str, Any]:
-    """What x is a model of: predictions are ((row - means)/scales)·x, and + x[-1] with an intercept."""
+    """Return what x is a model of: predictions are ((row - means)/scales)·x, and + x[-1] with an intercept."""
     p = len(survey.columns)
     return {
         "columns": np.array(survey.columns),
@@ -165,7 +165,7 @@ def _model_of(survey: SurveyedProblem) -> dict[str, Any]:
 
 
 def read_start(start: str | Path, survey: SurveyedProblem) -> Array:
-    """The model of an earlier run, in the coordinates of this one."""
+    """Return the model of an earlier run, in the coordinates of this one."""
     file = Path(start) / MODEL if Path(start).is_dir() else Path(start)
     try:
         with np.load(file, allow_pickle=False) as saved:

@@ -83,7 +83,7 @@ class RoundExchanges:
         return RoundsResult(working, seen, objectives, failed, spent)
 
     def _working(self, at: Snapshot, rounds: list[Task], exchange: int) -> tuple[list[int], list[int]]:
-        """The clients of these rounds, in order, and the others, in the order in which they may stand in."""
+        """Return the clients of these rounds, in order, and the others, in the order in which they may stand in."""
         n = self.survey.n
         if not rounds:
             return [], list(range(n))
@@ -135,7 +135,7 @@ class RoundExchanges:
         return found
 
     def _seen(self, wanted: Task, working: list[int], uploads: list[Upload]) -> Any:
-        """What the server sees of the uploads; fields that were not asked for are unknown."""
+        """Return what the server sees of the uploads; fields that were not asked for are unknown."""
         _, up_type = message_types(self.job.algorithm)
         stacked = {
             name: np.stack([upload.up.get(name, np.full(shape, np.nan)) for upload in uploads])
@@ -157,7 +157,7 @@ class RoundExchanges:
         return float(weights @ np.array([a for a, _ in cuts])), weights @ np.stack([p for _, p in cuts])
 
     def _unmasked(self, rounds: list[Task], working: list[int], done: dict[int, Masked]) -> list[AggregatedRound]:
-        """The same from masked uploads. What a single one cannot be checked for, the mean is."""
+        """Return the same from masked uploads. What a single one cannot be checked for, the mean is."""
         if not rounds:
             return []
         mean = _total([done[i].uploads for i in working])

@@ -142,7 +142,7 @@ def header(job: Job) -> str:
 
 
 def line(job: Job, event: Mapping[str, Any]) -> str:
-    """An exchange. The objective is that of the last round for which it is known."""
+    """Return a line on an exchange. The objective is that of the last round for which it is known."""
     kind, objective = event["kind"], event.get("objective")
     cells = {
         "exchange": str(event["exchanges"]),
@@ -166,7 +166,7 @@ def _number(value: float | None) -> str:
 
 
 def kept(trial: Trial, when: str = "") -> str:
-    """What there is of a run that was stopped, and how to go on with it."""
+    """Return what there is of a run that was stopped, and how to go on with it, in words."""
     if ended(trial.folder, trial.job):
         return f"the run had come to its end, and the results are in {trial.folder}; only the comparison is missing"
     done = [event for event in events(trial.folder) if "kind" in event]
@@ -202,7 +202,7 @@ def _about(trial: Trial, setup: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compare(trial: Trial) -> tuple[float | str, list[str]]:
-    """The largest difference of a coordinate, or why there is none; and what the simulation has to say."""
+    """Return the largest difference of a coordinate, or why there is none; and what the simulation has to say."""
     done = [event for event in events(trial.folder) if event.get("kind") == "round"]
     without = sorted({name for event in done for name in event["failed"]})
     odd = [event["round"] for event in done if event["round"] % trial.job.algorithm.rounds_per_exchange]
