@@ -7,21 +7,20 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.federation.deploy.processes import end_left_behind
+from fedmls.federation.deploy.processes import Say, end_left_behind
 from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS, HISTORY, MODEL, SETUP, write_setup
 from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
 from fedmls.simulation.run import simulate
 
-Say = Callable[[str], None]
 LOOK_SECONDS = 0.1  # between two looks at the events
 ROUNDING = 1e-9  # a larger difference to the simulation is none of rounding
 
