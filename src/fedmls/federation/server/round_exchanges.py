@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.federation import secure_sums as secure
+from fedmls.federation import secure_sums
 from fedmls.federation.codec import MessageError
 from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
@@ -44,7 +44,7 @@ class RoundsResult(NamedTuple):
 
 
 class RoundExchanges:
-    """The clients of a run. ``ask`` changes nothing here."""
+    """Asks the clients of a run for rounds. ``ask`` changes nothing here."""
 
     def __init__(self, run: str, job: Job, survey: SurveyedProblem, shapes: Shapes, exchange: Exchange) -> None:
         self.run, self.job, self.survey, self.shapes, self.exchange = run, job, survey, shapes, exchange
@@ -194,7 +194,7 @@ class RoundExchanges:
 
 def _total(parts: list[Any]) -> Array:
     try:
-        return secure.total(parts)
+        return secure_sums.total(parts)
     except MessageError as error:
         raise Stopped(
             f"{error}: a node has answered another question than the others, and nobody can tell which"
