@@ -414,7 +414,7 @@ def test_flowers_pauses_are_those_that_are_shortened():
     program = """
 import inspect, time
 from fedmls.federation.deploy import flower_warm
-flower_warm.hasten(0.1)
+flower_warm.shorten_pauses(0.1)
 from flwr.supercore import heartbeat
 from flwr.supercore.retry import http_retry
 from flwr.supernode import fleet_http_connection, start_client_internal
@@ -448,7 +448,7 @@ def test_the_page_tells_the_pauses_that_the_code_sets():
     changed = flower_warm.LOOK, flower_warm.HEARTBEAT, flower_warm.RETRY
     assert list(map(float, told)) == [changed[0], changed[1], own[0], changed[2], own[1]]
     taken_for_alive = constant.HEARTBEAT_PATIENCE * flower_warm.HEARTBEAT
-    assert f"alive for up to {taken_for_alive} seconds (a `flower-supernode`: {2 * own[0]})" in page
+    assert f"alive for up to {2 * own[0]} seconds (in a trial: {taken_for_alive})" in page
 
 
 def test_a_deployment_says_what_is_wrong_with_its_nodes(tmp_path):
@@ -475,7 +475,8 @@ def test_nobody_outside_is_told_or_asked_anything(tmp_path, monkeypatch):
         assert {variable: environment[variable] for variable in off} == off
     page = (Path(__file__).parents[2] / "docs" / "deploy-flower.md").read_text()
     units = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
-    assert len(units) == 2
+    commands = [command for unit in units for command in re.findall(r"ExecStart=(\S+)", unit)]
+    assert commands == [f"/opt/fedmls/venv/bin/flower-{name}" for name in ("superlink", "supernode")]  # stock Flower
     for unit in units:
         assert "Environment=" + " ".join(f"{variable}={value}" for variable, value in off.items()) + "\n" in unit
 

@@ -1,14 +1,19 @@
 """Messages and files recorded before messages had classes of their own: they are read, and written the same."""
 
+import contextlib
+import copy
 from pathlib import Path
 
 import msgpack
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedmls.federation import decode, encode
-from fedmls.federation.codec import seal, unseal
+from fedmls.federation.codec import MessageError, seal, unseal
 from fedmls.federation.messages import FIELDS, READERS
 from fedmls.federation.server.folder import RunFolder
+from tests.federation.test_attacks import ANYTHING, packed, places, put
 
 RECORDED = {
     name: (compact, data)
@@ -40,6 +45,19 @@ def test_a_run_goes_on_from_a_checkpoint_as_it_was(name, tmp_path):
     assert job == folder.job
     folder.save(run, survey, snapshot)
     assert (tmp_path / "checkpoint").read_bytes() == data
+
+
+@given(data=st.data())
+@settings(max_examples=600)
+def test_no_part_of_any_kind_breaks_the_decoder(data):
+    """Questions, answers and files with anything at all in the place of one or two of their parts."""
+    name = data.draw(st.sampled_from([*MESSAGES, *FILES]))
+    whole = msgpack.unpackb(RECORDED[name][1] if name in MESSAGES else unseal(RECORDED[name][1]))
+    for _ in range(data.draw(st.integers(1, 2))):
+        path = data.draw(st.sampled_from(list(places(whole))))
+        whole = put(whole, path, copy.deepcopy(data.draw(ANYTHING)))
+    with contextlib.suppress(MessageError):
+        decode(packed(whole), own=name in FILES)
 
 
 def test_every_kind_was_recorded():

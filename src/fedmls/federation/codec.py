@@ -117,7 +117,7 @@ def _check_parts(data: bytes) -> None:
 
 
 def printable(text: str, most: int = 1000) -> str:
-    """Words of others, for a terminal: cut, and without anything that is no letter, figure or sign."""
+    """Return words of others for a terminal: cut, and without anything that is no letter, figure or sign."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:most])
 
 
@@ -131,7 +131,7 @@ def check_plain(value: Any) -> None:
 
 
 def fields(what: str, found: Any, wanted: Any) -> dict[str, Any]:
-    """``found`` as a map with exactly the keys ``wanted``."""
+    """Return ``found``, if it is a map with exactly the keys ``wanted``; raise a MessageError otherwise."""
     if not isinstance(found, dict):
         raise MessageError(f"{what} is no map of fields")
     missing, strange = sorted({*wanted} - {*found}), sorted({*found} - {*wanted})
@@ -163,7 +163,7 @@ def _packed(array: Any, compact: bool) -> dict[str, Any]:
 
 
 def _unpacked(pairs: list[tuple[Any, Any]], budget: _Budget) -> Any:
-    """A map; an array where it is one."""
+    """Return the map of these pairs, or the array that it stands for."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise MessageError("no message: a key stands there twice")
@@ -218,7 +218,7 @@ def _no_extension(code: int, data: bytes) -> Any:
 
 
 def seal(data: bytes) -> bytes:
-    """The bytes with their digest in front, for a file: damage is noticed."""
+    """Return the bytes with their digest in front, for a file: damage is noticed."""
     return hashlib.sha256(data).digest() + data
 
 

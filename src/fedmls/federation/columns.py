@@ -19,5 +19,5 @@ def column_scales(counts: Any, squares: Array) -> Array:
 
 
 def squares_around(means: Array, counts: Any, sums: Array, squares: Array) -> Array:
-    """Squared distances to these means, from those to the own ones (Chan, Golub, LeVeque 1983)."""
+    """Return squared distances to these means, from those to the own ones (Chan, Golub, LeVeque 1983)."""
     return np.asarray(squares + counts * (sums / np.maximum(counts, 1) - means) ** 2)

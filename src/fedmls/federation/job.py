@@ -158,7 +158,7 @@ class Job:
         return get_loss(self.loss, self.loss_parameter)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, without what is None."""
+        """Return the job as plain values, without what is None."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         values |= {"algorithm": _without_none(to_dict(self.algorithm)), "nodes": self.nodes and list(self.nodes)}
         values["privacy"] = self.privacy and dict(self.privacy.__dict__)
@@ -181,7 +181,7 @@ class Job:
 
     @classmethod
     def read(cls, file: str | Path) -> "Job":
-        """From a TOML or JSON file, or from the job.toml or job.json of a folder."""
+        """Read a TOML or JSON file, or the job.toml or job.json of a folder."""
         file = Path(file)
         if file.is_dir():
             found = [file / name for name in FILES if (file / name).exists()]
@@ -197,7 +197,7 @@ class Job:
             raise ValueError(f"{file}: {error}") from None
 
     def write(self, file: str | Path) -> Path:
-        """To a TOML or JSON file, or to the job.toml of a folder, which is made."""
+        """Write a TOML or JSON file, or the job.toml of a folder, which is made; return the file."""
         file = Path(file)
         if file.suffix not in (".toml", ".json"):
             file = file / FILES[0]
@@ -209,7 +209,7 @@ class Job:
 
 
 def reveals_objective(job: Job) -> str:
-    """Why the server of this job learns f_i, or something as good, even if it asks for no objective; else nothing."""
+    """Return why the server of this job learns f_i, or as much, even if it asks for no objective; else nothing."""
     if job.sends_cuts:
         return "the cuts of a certificate tell as much; leave out certificate"
     if job.algorithm.traits.reveals_objective:
@@ -218,7 +218,7 @@ def reveals_objective(job: Job) -> str:
 
 
 def _algorithm(values: Any, finder: Finder) -> Algorithm:
-    """An algorithm from its plain values; parameters may be left out."""
+    """Return the algorithm of these plain values; parameters may be left out."""
     if not isinstance(values, dict) or "name" not in values:
         raise ValueError(f"algorithm is {values!r}; give a table with its name and, if any, its parameters")
     for key in values:
@@ -244,7 +244,7 @@ def _without_none(value: Any) -> Any:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """The plain values of a TOML or JSON file."""
+    """Return the plain values of a TOML or JSON file."""
     try:
         if file.suffix == ".json":
             values = json.loads(file.read_text(encoding="utf-8"))

@@ -82,7 +82,7 @@ class NodeConfig:
 
     @classmethod
     def read(cls, file: str | Path) -> "NodeConfig":
-        """From a TOML or JSON file."""
+        """Read a TOML or JSON file."""
         file = Path(file)
         known = list(cls.__dataclass_fields__)
         try:

@@ -60,16 +60,16 @@ class Privacy:
 
     @property
     def grid(self) -> float:
-        """The step of the grid, a power of two."""
+        """Return the step of the grid, a power of two."""
         return 2.0 ** (math.floor(math.log2(self.noise * self.clip)) - STEPS)
 
     def epsilon(self, rounds: int) -> float:
-        """ε of a run of so many rounds."""
+        """Return ε of a run of so many rounds."""
         return epsilon([(self.noise, rounds)], self.delta)
 
 
 def epsilon(runs: Iterable[tuple[float, int]], delta: float) -> float:
-    """ε of several runs of one client together, given the noise and the rounds of each."""
+    """Return ε of several runs of one client together, given the noise and the rounds of each."""
     try:
         from dp_accounting import get_epsilon_gaussian
     except ImportError:
@@ -102,7 +102,7 @@ def check_installed() -> None:
 
 
 def noisy(privacy: Privacy, references: References, up: dict[str, Array], down: dict[str, Any]) -> dict[str, Array]:
-    """An upload, clipped and with noise that nobody else can know.
+    """Return an upload, clipped and with noise that nobody else can know.
 
     references: what each of its fields is compared with (:class:`fedmls.types.Algorithm`). Privacy does not depend on
     the choice: all of it is known to the server.
@@ -115,7 +115,7 @@ def noisy(privacy: Privacy, references: References, up: dict[str, Array], down: 
 
 
 def clipped(vector: Array, privacy: Privacy) -> Any:
-    """The vector in whole steps of the grid, its length at most clip, exactly."""
+    """Return the vector in whole steps of the grid, its length at most clip, exactly."""
     with np.errstate(over="ignore", invalid="ignore"):
         length = float(np.linalg.norm(vector))
     if not math.isfinite(length):  # that it overflowed must not be told either
@@ -130,7 +130,7 @@ def clipped(vector: Array, privacy: Privacy) -> Any:
 
 
 def _with_noise(whole: Any, privacy: Privacy) -> Any:
-    """Whole numbers and a discrete Gaussian of the deviation that privacy says, in steps of the grid."""
+    """Return the whole numbers plus a discrete Gaussian of the deviation that privacy says, in steps of the grid."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")

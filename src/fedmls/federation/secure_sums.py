@@ -60,7 +60,7 @@ def check_enough(n: int) -> None:
 
 
 def private_key(file: Path) -> "X25519PrivateKey":
-    """The key in the file (PEM); made, for this user's eyes only, if there is none."""
+    """Return the key in the file (PEM), which is made, for this user's eyes only, if there is none."""
     try:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
         from cryptography.hazmat.primitives.serialization import (
@@ -83,7 +83,7 @@ def private_key(file: Path) -> "X25519PrivateKey":
 
 
 def _keep(file: Path, pem: bytes) -> None:
-    """The key in its file, whole and on the disk, before anybody is told its public part; one that is there stays."""
+    """Write the key to its file, on the disk before anybody is told its public part; one that is there stays."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = file.with_name(f"{file.name}.{secrets.token_hex(4)}.part")
     try:
@@ -101,7 +101,10 @@ def public_key(key: "X25519PrivateKey") -> bytes:
 
 
 def check_keys(keys: Any, client: int, key: "X25519PrivateKey", peers: Sequence[str] | None) -> list[bytes]:
-    """The public keys of all nodes, if they are what they should be; ``peers``: those that a node knows, as text."""
+    """Return the public keys of all nodes, if they are what they should be.
+
+    peers: those that a node knows, as text.
+    """
     if not isinstance(keys, list) or not all(isinstance(one, bytes) and len(one) == 32 for one in keys):
         raise ValueError("the keys of the nodes are no public keys")
     check_enough(len(keys))
@@ -121,7 +124,7 @@ def as_text(public: bytes) -> str:
 
 
 def from_text(text: str) -> bytes:
-    """The public key that :func:`as_text` has written; a ValueError if it is none."""
+    """Return the public key that :func:`as_text` has written; raise a ValueError if it is none."""
     try:
         public = base64.b64decode(text, validate=True)
     except ValueError:
@@ -132,13 +135,16 @@ def from_text(text: str) -> bytes:
 
 
 def fingerprint(public: bytes) -> str:
-    """A public key in short, to be compared by word of mouth: 128 bits of its SHA-256."""
+    """Return a public key in short, to be compared by word of mouth: 128 bits of its SHA-256."""
     digest = hashlib.sha256(public).hexdigest()[:32]
     return " ".join(digest[i : i + 4] for i in range(0, 32, 4))
 
 
 def check_peers(own: bytes, peers: Sequence[str] | None, told: Sequence[str] = ()) -> list[str]:
-    """What is wrong with the peers of a node of this key, in sentences; ``told``: their keys, as they were told it."""
+    """Return what is wrong with the peers of a node of this key, in sentences.
+
+    told: their keys, as they were told it.
+    """
     if peers is None:
         return ["it has no peers: without them secure sums guard it against an honest server only"]
     mine = as_text(own)
@@ -163,7 +169,7 @@ def question(asked: Message[Body], *parts: Any) -> bytes:
 def masked(
     values: Array, key: "X25519PrivateKey", keys: Sequence[bytes], client: int, among: Sequence[int], question: bytes
 ) -> Any:
-    """The numbers as they leave the node, and at the end a 1, by which the server sees that the masks are gone."""
+    """Return the numbers as they leave the node, and a 1, by which the server sees that the masks are gone."""
     words = fixed(np.append(values, 1.0), len(among))
     for other in among:
         if other != client:
@@ -173,7 +179,7 @@ def masked(
 
 
 def _stream(key: "X25519PrivateKey", other: bytes, question: bytes, size: int) -> Words:
-    """The random numbers that two nodes have in common for this question."""
+    """Return the random numbers that two nodes have in common for this question."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
@@ -187,7 +193,7 @@ def _stream(key: "X25519PrivateKey", other: bytes, question: bytes, size: int) -
 
 
 def total(parts: Iterable[Any]) -> Array:
-    """The sum of what nodes sent, unmasked; a MessageError if the masks are still there."""
+    """Return the sum of what nodes sent, unmasked; raise a MessageError if the masks are still there."""
     words: Words = None
     for count, part in enumerate(parts, start=1):
         words = part.view(np.uint64) if count == 1 else plus(words, part.view(np.uint64))
@@ -198,7 +204,7 @@ def total(parts: Iterable[Any]) -> Array:
 
 
 def fixed(values: Array, n: int) -> Words:
-    """Numbers in fixed point; a ValueError where n of this size may not fit."""
+    """Return numbers in fixed point; raise a ValueError where n of this size may not fit."""
     size = np.abs(values)
     if not (size < RANGE / n).all():  # nor is NaN
         raise ValueError(f"a number beyond {RANGE / n:.2g} does not fit into a secure sum of {n}")

@@ -40,31 +40,31 @@ def split(
         raise ValueError(f"{file} is not there")
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty; name another folder")
-    table = table_of(file, label)
-    if by in PARTITIONS:
-        config = NodeConfig(name="all", data=file, state=out, label=table.label, ignore=tuple(ignore), min_rows=1)
+    source = source_file(file, label)
+    if by in PARTITIONERS:
+        config = NodeConfig(name="all", data=file, state=out, label=source.label, ignore=tuple(ignore), min_rows=1)
         try:
-            of_row = PARTITIONS[by](read_rows(config), clients, alpha, seed)
+            of_row = PARTITIONERS[by](read_rows(config), clients, alpha, seed)
         except Refused as error:
             raise ValueError(f"{file}: {error}") from None
     else:
-        of_row = by_column(table.column(by))
+        of_row = by_column(source.column(by))
         ignore = (*ignore, by)
     out.mkdir(parents=True, exist_ok=True)
     written = {}
     for i in range(int(of_row.max()) + 1):
         rows, name = np.flatnonzero(of_row == i), f"site-{i + 1}"
-        about: dict[str, Any] = {"name": name, "data": name + table.suffix, "state": f"state/{name}"}
-        about |= {"label": table.label, "columns": table.columns, "ignore": list(ignore) or None}
+        about: dict[str, Any] = {"name": name, "data": name + source.suffix, "state": f"state/{name}"}
+        about |= {"label": source.label, "columns": source.columns, "ignore": list(ignore) or None}
         about["algorithms"] = list(algorithms) or None
-        table.write(out / f"{name}{table.suffix}", rows)
+        source.write(out / f"{name}{source.suffix}", rows)
         text = tomli_w.dumps({key: value for key, value in about.items() if value is not None})
         (out / f"{name}.toml").write_text(text, encoding="utf-8")
         written[out / f"{name}.toml"] = len(rows)
     return written
 
 
-PARTITIONS: dict[str, Callable[[SiteRows, int, float, int], Any]] = {
+PARTITIONERS: dict[str, Callable[[SiteRows, int, float, int], Any]] = {
     "kmeans": lambda rows, clients, alpha, seed: kmeans(_filled(rows), clients, seed),
     "iid": lambda rows, clients, alpha, seed: iid(rows.X.shape[0], clients, seed),
     "dirichlet": lambda rows, clients, alpha, seed: dirichlet(label_texts(rows.y), clients, alpha, seed),
@@ -76,7 +76,7 @@ def _filled(rows: SiteRows) -> Any:
     return prepared(rows, list(rows.columns), sums / np.maximum(counts, 1), None)
 
 
-class Table(NamedTuple):
+class SourceFile(NamedTuple):
     """A file that can be cut by rows: its label column, and for svmlight how many columns it has."""
 
     suffix: str
@@ -86,14 +86,14 @@ class Table(NamedTuple):
     write: Callable[[Path, Any], None]
 
 
-def table_of(file: Path, label: str | None) -> Table:
+def source_file(file: Path, label: str | None) -> SourceFile:
     kind = kind_of(file)
     if kind in ("CSV", "Parquet"):
-        return _frame_table(file, label)
-    return _svmlight_table(file) if kind == "svmlight" else _npz_table(file, label)
+        return _frame_file(file, label)
+    return _svmlight_file(file) if kind == "svmlight" else _npz_file(file, label)
 
 
-def _frame_table(file: Path, label: str | None) -> Table:
+def _frame_file(file: Path, label: str | None) -> SourceFile:
     parquet = kind_of(file) == "Parquet"
     frame = read_frame(file, as_text=True)  # what is written is what was read, to the letter
     names = [str(name) for name in frame.columns]
@@ -102,7 +102,7 @@ def _frame_table(file: Path, label: str | None) -> Table:
 
     def column(name: str) -> Any:
         if name not in names:
-            raise ValueError(unknown("way to cut, or column,", name, (*PARTITIONS, *names)))
+            raise ValueError(unknown("way to cut, or column,", name, (*PARTITIONERS, *names)))
         return frame[name].to_numpy()
 
     def write(part: Path, rows: Any) -> None:
@@ -111,10 +111,10 @@ def _frame_table(file: Path, label: str | None) -> Table:
         else:
             frame.iloc[rows].to_csv(part, index=False)
 
-    return Table(".parquet" if parquet else ".csv", label or names[-1], None, column, write)
+    return SourceFile(".parquet" if parquet else ".csv", label or names[-1], None, column, write)
 
 
-def _svmlight_table(file: Path) -> Table:
+def _svmlight_file(file: Path) -> SourceFile:
     text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     lines = [line for line in text.decode().splitlines() if line.split("#")[0].strip()]
     columns = read_rows(NodeConfig(name="all", data=file, state=file.parent, min_rows=1)).X.shape[1]
@@ -123,12 +123,12 @@ def _svmlight_table(file: Path) -> Table:
         part.write_text("".join(lines[j] + "\n" for j in rows))
 
     def column(name: str) -> Any:
-        raise ValueError(unknown("way to cut", name, PARTITIONS))
+        raise ValueError(unknown("way to cut", name, PARTITIONERS))
 
-    return Table(".svm", None, columns, column, write)
+    return SourceFile(".svm", None, columns, column, write)
 
 
-def _npz_table(file: Path, label: str | None) -> Table:
+def _npz_file(file: Path, label: str | None) -> SourceFile:
     with np.load(file, allow_pickle=False) as saved:
         arrays = dict(saved)
     label = label or "y"
@@ -141,7 +141,7 @@ def _npz_table(file: Path, label: str | None) -> Table:
 
     def column(name: str) -> Any:
         if name not in arrays or len(arrays[name]) != len(arrays[label]):
-            raise ValueError(unknown("way to cut, or array,", name, (*PARTITIONS, *arrays)))
+            raise ValueError(unknown("way to cut, or array,", name, (*PARTITIONERS, *arrays)))
         return arrays[name]
 
-    return Table(".npz", label, None, column, write)
+    return SourceFile(".npz", label, None, column, write)

@@ -31,28 +31,28 @@ class Shapes(NamedTuple):
         return self.algorithm.traits.packed is not None
 
     def up(self, task: Task) -> dict[str, tuple[int, ...]]:
-        """The shape of each field in the round that is asked for."""
+        """Return the shape of each field in the round that is asked for."""
         if not self.algorithm.traits.varying:
             return self.first
         return _shapes(self.algorithm, task.k, self.algorithm.Down(**task.down), self.dimension, self.n)
 
     def longest(self, name: str) -> float:
-        """How long a field may be. Numbers may be squared lengths, and slopes of a loss products with its rows."""
+        """Return how long a field may be. Numbers may be squared lengths, and slopes of a loss products with rows."""
         traits = self.algorithm.traits
         return self.max_norm**2 if name in traits.numbers or traits.proves else self.max_norm
 
     def limit(self, rounds: list[Task], points: int, width: int = 8) -> int:
-        """No good reply has more bytes. width: of a number."""
+        """Return how many bytes a good reply has at most. width: of a number."""
         sizes = [sum(math.prod(shape) for shape in self.up(each).values()) for each in rounds]
         return OVERHEAD + sum(width * (size + self.dimension * self.cut) + OVERHEAD for size in sizes) + 128 * points
 
     def sent(self, task: Task) -> dict[str, tuple[int, ...]]:
-        """The fields of an upload; some only when the model is asked for."""
+        """Return the fields of an upload, some of them only when the model is asked for."""
         on_demand = () if task.asked else self.algorithm.traits.on_demand
         return {name: shape for name, shape in self.up(task).items() if name not in on_demand}
 
     def parts(self, rounds: list[Task]) -> list[tuple[str, tuple[int, ...]]]:
-        """All that a client uploads in these rounds, in order: the fields, and with a certificate its cut."""
+        """Return all that a client uploads in these rounds, in order: the fields, and with a certificate its cut."""
         found: list[tuple[str, tuple[int, ...]]] = []
         for each in rounds:
             found += list(self.sent(each).items())
@@ -61,14 +61,14 @@ class Shapes(NamedTuple):
 
 
 def upload_shapes(algorithm: Algorithm, dimension: int, n: int, cut: bool, max_norm: float) -> Shapes:
-    """The shapes of an algorithm's uploads."""
+    """Return the shapes of an algorithm's uploads."""
     server, _ = algorithm.init(np.zeros(dimension), n)
     _, down = algorithm.broadcast(1, server, np.random.default_rng(0))
     return Shapes(algorithm, dimension, n, _shapes(algorithm, 1, down, dimension, n), cut, max_norm)
 
 
 def _shapes(algorithm: Algorithm, k: int, down: Any, dimension: int, n: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of an upload, found by a round of a client that has one row of ones."""
+    """Return the shapes of an upload, found by a round of a client that has one row of ones."""
     ones = Problem(np.ones((1, dimension)), np.ones(1), loss="absolute", intercept=False, l2=1.0)
     _, client = algorithm.init(np.zeros(dimension), n)
     local = ones.local_as(0, n, 1 / n)

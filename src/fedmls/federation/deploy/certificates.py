@@ -10,7 +10,7 @@ from typing import Any
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> None:
-    """A CA (ca.crt, ca.key; those that are there are kept) and the server's server.crt and server.key for the hosts."""
+    """Make a CA (ca.crt, ca.key; those that are there are kept), and server.crt and server.key for the hosts."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -78,7 +78,7 @@ def _usage(authority: bool) -> Any:
 
 
 def make_node_key(file: Path) -> None:
-    """The key of a node, as ssh-keygen -t ecdsa -b 384 makes it: the file, and its public part in file.pub."""
+    """Make the key of a node, as ssh-keygen -t ecdsa -b 384 does: the file, and its public part in file.pub."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -95,7 +95,7 @@ def _secret(file: Path, data: bytes) -> None:
 
 
 def main() -> None:
-    """``python -m fedmls.federation.certificates``, for a federation between machines."""
+    """Run ``python -m fedmls.federation.certificates``, for a federation between machines."""
     parser = argparse.ArgumentParser(
         prog="python -m fedmls.federation.certificates", description=make_certificates.__doc__
     )

@@ -110,7 +110,7 @@ class FlowerDeployment(Deployment):
             self._wait_for([SERVER])
 
     def _follow(self, folder: Path, number: str, restarts: Restarts, say: Say) -> None:
-        """Until the job has ended."""
+        """Wait until the job has ended; raise Lost if the server has died."""
         look = time.monotonic() + STATUS_SECONDS
         while not has_ended(folder, number):
             if SERVER in self._restart_dead(restarts, say):
@@ -133,7 +133,7 @@ class FlowerDeployment(Deployment):
         raise Lost(why)
 
     def _wait_for(self, names: Iterable[str]) -> None:
-        """Until they are online."""
+        """Wait until these processes are online."""
         deadline, waiting = time.monotonic() + START_SECONDS, list(names)
         while waiting := [name for name in waiting if not self._online(name)]:
             for name in waiting:
@@ -189,7 +189,7 @@ class FlowerDeployment(Deployment):
         return {**os.environ, **ENVIRONMENT, **own, **({} if name == SERVER else {POLL: f"{0.4 * self.look:g}"})}
 
     def _flwr(self, commands: Iterable[list[str]]) -> list[dict[str, Any]]:
-        """What Flower's command answers to each of these arguments; they run at the same time."""
+        """Return what Flower's command answers to each of these arguments; they run at the same time."""
         files = []
         for arguments in commands:
             files.append(f"answer-{next(self.numbers)}")
@@ -223,14 +223,14 @@ class FlowerDeployment(Deployment):
 
 
 def write_app(folder: Path) -> None:
-    """The app that ``flwr run`` takes: it names the two apps of :mod:`fedmls.federation.transports.flower`."""
+    """Write the app that ``flwr run`` takes: it names the two apps of :mod:`fedmls.federation.transports.flower`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in APP.items():
         (folder / name).write_text(text)
 
 
 def main() -> None:
-    """``python -m fedmls.federation.flower``, for a federation between machines."""
+    """Run ``python -m fedmls.federation.flower``, for a federation between machines."""
     parser = argparse.ArgumentParser(prog="python -m fedmls.federation.flower", description=write_app.__doc__)
     parser.add_argument("folder", type=Path, help="where to write it")
     write_app(parser.parse_args().folder)

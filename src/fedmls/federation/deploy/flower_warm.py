@@ -1,10 +1,12 @@
-"""Flower's commands, warm: ``python -m fedmls.federation.flower_warm flower-supernode ...`` in the place of
-``flower-supernode ...``, and the same with ``flower-superlink``.
+"""Flower's commands, warm, for trials on one machine: ``python -m fedmls.federation.flower_warm flower-supernode ...``
+in the place of ``flower-supernode ...``, and the same with ``flower-superlink``. Deployments between machines run stock
+Flower.
 
 Flower starts a command of its own for every message and every job, which takes seconds of computing until all is
 imported and compiled code is loaded. Here that is done once: commands of the same names, first on the PATH, hand their
-arguments to this process, which forks. What runs then is Flower's own code, but for its pauses (see ``hasten``) and for
-what becomes of a reply whose process is killed before it has given it away (see ``Worker``). Linux.
+arguments to this process, which forks. What runs then is Flower's own code, but for its pauses (see
+``shorten_pauses``) and for what becomes of a reply whose process is killed before it has given it away (see
+``Worker``). Linux.
 """
 
 import argparse
@@ -39,13 +41,13 @@ PR_SET_PDEATHSIG = 1
 DEATH = signal.SIGUSR1  # to a SuperNode: a process that works on messages was killed
 REFUSED = 49  # the exit status of a SuperNode that is not let in
 LET_IN_SECONDS, PAUSE = 90.0, 2.0  # for how long, and how often, one is started again
-LOOK, HEARTBEAT, RETRY = 0.5, 10, 3  # seconds, see hasten; a look costs the SuperLink 5 to 20 ms
+LOOK, HEARTBEAT, RETRY = 0.5, 10, 3  # seconds, see shorten_pauses; a look costs the SuperLink 5 to 20 ms
 
 Command = Callable[[], object]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command until it ends; its exit status."""
+    """Run the command until it ends; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m fedmls.federation.flower_warm")
     parser.add_argument("--in", dest="folder", type=Path, help="a folder for the pipe, which others may write to")
     parser.add_argument("--look", type=float, default=LOOK, help="seconds between a SuperNode's looks for messages")
@@ -58,13 +60,13 @@ def main(arguments: list[str]) -> int:
         place = tempfile.TemporaryDirectory(dir=home if home and Path(home).is_dir() else None)
     with place as folder:
         lines = prepare(Path(folder).resolve(), started)
-        hasten(given.look)
+        shorten_pauses(given.look)
         commands = {name: load(name) for name in (given.command, *started)}
         return Family(commands, [given.command, *given.arguments], lines).serve()
 
 
 def prepare(folder: Path, names: tuple[str, ...]) -> int:
-    """Commands of these names in the folder, first on the PATH; the open pipe that they write to."""
+    """Write commands of these names into the folder, first on the PATH; return the open pipe that they write to."""
     folder.mkdir(mode=0o700, exist_ok=True)
     pipe = folder / PIPE
     pipe.unlink(missing_ok=True)
@@ -77,7 +79,7 @@ def prepare(folder: Path, names: tuple[str, ...]) -> int:
     return os.open(pipe, os.O_RDWR | os.O_CLOEXEC)  # what comes before we are ready waits in the pipe
 
 
-def hasten(look: float) -> None:
+def shorten_pauses(look: float) -> None:
     """Shorten Flower's pauses, before the rest of it is imported, and let a SuperNode that is refused say so.
 
     A SuperNode looks for messages every ``look`` seconds instead of 3, and tells every few seconds that it is there, so
@@ -132,7 +134,7 @@ class Worker:
 
 
 def load(name: str) -> Command:
-    """The function behind a command of Flower's."""
+    """Return the function behind a command of Flower's."""
     [found] = entry_points(group="console_scripts", name=name)
     command: Command = found.load()
     return command
@@ -179,7 +181,7 @@ class Family:
         return process
 
     def serve(self) -> int:
-        """Fork for each line of the pipe until the first process ends; its exit status."""
+        """Fork for each line of the pipe until the first process ends; return its exit status."""
         warm_up(self.arguments[0])
         rest = b""
         while True:
@@ -191,7 +193,7 @@ class Family:
                 time.sleep(PAUSE)  # a node that was killed is taken for online, and refused, for a while
                 self.first, self.needed = self.fork(self.arguments), set()
             elif ended:
-                self.bury(ended, status)
+                self.collect(ended, status)
             elif select.select([self.lines], [], [], 0.1)[0]:
                 *calls, rest = (rest + os.read(self.lines, 65536)).split(b"\n")
                 for call in calls:
@@ -207,7 +209,7 @@ class Family:
         if arguments[0] == WORKER:
             self.workers.add(process)
 
-    def bury(self, process: int, status: int) -> None:
+    def collect(self, process: int, status: int) -> None:
         if process in self.workers:
             self.workers.discard(process)
             if os.waitstatus_to_exitcode(status) < 0:
@@ -220,7 +222,7 @@ class Family:
 
 
 def become(command: Command, arguments: list[str], answer: Path | None) -> None:
-    """This process is that command now."""
+    """Turn this process into the command."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # without the one that forks it could do nothing
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, signal.SIG_DFL)

@@ -57,7 +57,7 @@ class Console:
         self.commands, self.answers = process.stdin, process.stdout
 
     def ask(self, command: str, *arguments: str, seconds: float = 30.0) -> Any:
-        """What the server answers to a command of :class:`fedmls.federation.deploy.nvflare_session.Session`."""
+        """Return what the server answers to a command of :class:`fedmls.federation.deploy.nvflare_session.Session`."""
         if not self.processes.is_running(CONSOLE):
             self.start()
         try:
@@ -74,7 +74,7 @@ class Console:
     def wait_for(
         self, since: Mapping[str, float], look: Callable[[], object] = lambda: None, for_ever: bool = False
     ) -> None:
-        """Until the server answers, and each node that has connected after its time; ``look`` is called meanwhile.
+        """Wait until the server answers, and each node has connected after its time; call ``look`` meanwhile.
 
         for_ever: nodes are waited for as long as it takes, as by the job; the server is not.
         """
@@ -213,7 +213,7 @@ def run_job(kit: Path, job_folder: Path, nodes: Iterable[str], patience: float =
 
 
 def main() -> None:
-    """``python -m fedmls.federation.nvflare kits`` and ``... run``, for a federation between machines."""
+    """Run ``python -m fedmls.federation.nvflare kits`` and ``... run``, for a federation between machines."""
     parser = argparse.ArgumentParser(prog="python -m fedmls.federation.nvflare")
     commands = parser.add_subparsers(dest="command", required=True)
     kits = commands.add_parser("kits", help="make the start-up kits of a federation")

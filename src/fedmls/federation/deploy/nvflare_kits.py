@@ -47,7 +47,7 @@ LOGGING = {
 def provision(
     folder: Path, server: str, nodes: Iterable[str], port: int, storage: Path, days: int = 360, admin: str = ADMIN
 ) -> dict[str, Path]:
-    """Start-up kits by name, for the server, the nodes and the administrator: mutual TLS under one CA.
+    """Make start-up kits for the server, the nodes and the administrator (mutual TLS, one CA); return them by name.
 
     server: the name under which nodes reach it, which its certificate proves.  storage: a folder of the server's
     machine for NVFlare's own files.  days: for which the CA is valid. A folder that holds a CA keeps it, so nodes can
@@ -93,7 +93,7 @@ class _Silence:
 
 
 def _configure(local: Path, storage: Path | None) -> None:
-    """A site's own policy: only our classes, no code in jobs, no logs to the server, storage where it is wanted."""
+    """Write a site's own policy: only our classes, no code in jobs, no logs to the server, storage where it belongs."""
     resources = json.loads((local / "resources.json.default").read_text())
     resources["class_allow_list"] = [CONTROLLER, EXECUTOR, SERVER_APP, NODE_APP]
     resources["allow_log_streaming"] = False
@@ -113,7 +113,7 @@ def _configure(local: Path, storage: Path | None) -> None:
 
 
 def write_job(folder: Path, job_folder: Path, nodes: Iterable[str]) -> None:
-    """The job as NVFlare takes it: configuration that names our classes and the folder on the server, and no code.
+    """Write the job as NVFlare takes it: configuration that names our classes and the server's folder, and no code.
 
     Its name stands for the folder: submitting it aborts what is left of an earlier attempt.
     """

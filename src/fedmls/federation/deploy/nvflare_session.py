@@ -22,11 +22,11 @@ class Session:
         self.flare = new_secure_session(about["admin"]["username"], str(kit), timeout=5.0)
 
     def connected(self) -> dict[str, float]:
-        """The nodes that the server knows, and when it last heard of each."""
+        """Return the nodes that the server knows, and when it last heard of each."""
         return {client.name: client.last_connect_time or 0.0 for client in self.flare.get_connected_client_list()}
 
     def jobs(self) -> dict[str, list[str]]:
-        """The nodes that answer now, and the jobs that each runs.
+        """Return the nodes that answer now, and the jobs that each runs.
 
         One after the other: the server waits for a node that has stopped as long as we do for the server, and whoever
         asked for all of them would get no answer of any.

@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 
 def silent(line: str) -> None:
-    """Says nothing."""
+    """Say nothing."""
 
 
 class Processes:
@@ -170,7 +170,7 @@ def free_port() -> int:
 
 
 def exit_on_signals() -> Callable[[], None]:
-    """From now on SIGTERM and SIGHUP leave the way Ctrl-C does, and the first of the three is the last that is heard:
+    """Let SIGTERM and SIGHUP leave the way Ctrl-C does from now on; the first of the three is the last that is heard:
     another one must not break off the taking down. Calling what is returned ends that.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -1,7 +1,11 @@
 """A node of a federation, which keeps its rows to itself.
 
-node    answers messages
-rows    reads the node's file, sums it up, prepares it
-rounds  what a client does in a round
-state   what the node keeps of each run on disk, and which questions it therefore answers
+node             hands each message to what answers its kind
+first_exchanges  answers before round 1: to the survey, for column sums, when the run begins
+rounds           answers with rounds, and keeps the client's state before the reply leaves
+masks            puts uploads under masks, if sums are secure
+site             what the node has at hand: configuration, limits, state folder, rows, problem
+limits           what the node's own configuration forbids, and its ledger of privacy
+rows             reads the node's file, sums it up, prepares it
+state            what the node keeps of each run on disk, and which questions it therefore answers
 """

@@ -21,7 +21,7 @@ class SiteRows(NamedTuple):
 
 
 def read_rows(config: NodeConfig) -> SiteRows:
-    """The rows of a node's file; whatever is wrong with it is told without a value of it."""
+    """Return the rows of a node's file; what is wrong with it is told without a value of it."""
     if not config.data.exists():
         raise Refused(f"its data file {config.data.name} is not there")
     try:
@@ -41,7 +41,7 @@ def read_rows(config: NodeConfig) -> SiteRows:
 
 
 def frame_rows(table: Table, label: str | None, ignore: tuple[str, ...] = ()) -> SiteRows:
-    """The rows of a data frame with a label column."""
+    """Return the rows of a data frame with a label column."""
     if label is None:
         raise Refused("its configuration names no label column")
     for column in (label, *ignore):
@@ -56,7 +56,7 @@ def frame_rows(table: Table, label: str | None, ignore: tuple[str, ...] = ()) ->
 
 
 def array_rows(table: Table, config: NodeConfig) -> SiteRows:
-    """The rows of an svmlight file, whose label has no name, or of an NPZ file."""
+    """Return the rows of an svmlight file, whose label has no name, or of an NPZ file."""
     X, columns, sparse = table.features, table.names, is_sparse(table.features)
     label = "y" if sparse else config.label or "y"
     if X is None or label not in table.others:
@@ -71,7 +71,7 @@ def array_rows(table: Table, config: NodeConfig) -> SiteRows:
 
 
 def check_numbers(y: Any) -> None:
-    """Labels of a regression."""
+    """Raise Refused if these are no labels of a regression."""
     labels = np.asarray(y)
     if labels.dtype.kind not in "biuf":
         raise Refused("its label column holds no numbers")
@@ -80,7 +80,7 @@ def check_numbers(y: Any) -> None:
 
 
 def label_texts(y: Any) -> list[str]:
-    """Labels as text, the same for 1, 1.0 and "1": files of one federation write them in their own ways."""
+    """Return labels as text, the same for 1, 1.0 and "1": files of one federation write them in their own ways."""
     labels = np.asarray(y).tolist()
     if any(value is None or value != value for value in labels):
         raise Refused("its label column has missing values")
@@ -88,7 +88,7 @@ def label_texts(y: Any) -> list[str]:
 
 
 def column_sums(rows: SiteRows, least: int) -> tuple[Any, Array, Array]:
-    """Per column how many values there are, their sum, and the sum of their squared distances to their mean."""
+    """Return for each column how many values there are, their sum, and their squared distances to their mean."""
     if is_sparse(rows.X):
         return _sparse_sums(rows, least)
     there = ~np.isnan(rows.X)
@@ -124,7 +124,7 @@ def _enough_values(rows: SiteRows, counts: Any, least: int) -> None:
 
 
 def prepared(rows: SiteRows, columns: list[str], means: Array, scales: Array | None) -> Any:
-    """The rows' columns in this order, missing values filled by the means; with scales, (x - mean)/scale."""
+    """Return the rows' columns in this order, missing values filled by the means; with scales, (x - mean)/scale."""
     order = [rows.columns.index(column) for column in columns]
     if is_sparse(rows.X):
         if scales is not None:

@@ -99,7 +99,7 @@ class Driver:
         return self._result(status)
 
     def _stop(self, why: str) -> None:
-        """What is there so far is written like a result: a new run may begin at its model."""
+        """Write what is there so far like a result: a new run may begin at its model."""
         with suppress(OSError):
             self.folder.event(event="stopped", why=why)
         if hasattr(self, "at"):
@@ -110,7 +110,7 @@ class Driver:
         return self.at.proved or (self.at.spent.round >= self.job.rounds and not self.at.pending)
 
     def _begin(self, start: Any) -> None:
-        """The exchanges before round 1."""
+        """Do the exchanges before round 1."""
         job = self.job
         if job.privacy is not None:
             self.folder.event(event="privacy", epsilon=job.privacy.epsilon(job.rounds), delta=job.privacy.delta)
@@ -151,7 +151,7 @@ class Driver:
         self.folder.save(self.name, self.survey, self.at)
 
     def _step(self) -> None:
-        """One exchange: one round, or, paired, two; none at the end. It counts when its checkpoint is written."""
+        """Do one exchange: one round, or, paired, two; none at the end. It counts when its checkpoint is written."""
         at = self.at
         server, rounds = at.server, list[Task]()
         for k in self._next(self.job.rounds):
@@ -167,7 +167,7 @@ class Driver:
         self._event("round" if rounds else "close", self.at.spent, named)
 
     def _next(self, last: int) -> range:
-        """The rounds of the next exchange, if there are so many in the run."""
+        """Return the rounds of the next exchange, if there are ``last`` in the run."""
         first = self.at.spent.round + 1
         return range(first, min(first + self.algorithm.rounds_per_exchange, last + 1))
 
@@ -178,7 +178,7 @@ class Driver:
         return k % self.job.every == 0 or k == self.job.rounds
 
     def _measured(self, at: Snapshot, found: RoundsResult, last: bool) -> Snapshot:
-        """The rows of the rounds whose objective is known now; the run's last row counts all that was spent."""
+        """Return the run with rows for rounds whose objective is known now; its last row counts all that was spent."""
         if not at.pending:
             return at
         x, rows = at.x, list(at.rows)
@@ -195,13 +195,16 @@ class Driver:
         return replace(at, x=x, rows=rows, pending=[], proved=proved)
 
     def _row(self, one: Pending, x: Array, objective: float, told: bool = False) -> dict[str, float]:
-        """told: clients told the objective, later than the row is of; an algorithm that proves did not know it then."""
+        """Return a row of the history.
+
+        told: clients told the objective, later than the row is of; an algorithm that proves did not know it then.
+        """
         known = not (told and self.algorithm.traits.proves)
         row = self.recorder.row_of(one.counters, x, objective, one.bound, known)
         return row | {"seconds": time.monotonic() - self.began}
 
     def _moved(self, at: Snapshot, server: Any, rounds: list[Task], found: RoundsResult) -> Snapshot:
-        """The run after these rounds of the server."""
+        """Return the run after these rounds of the server."""
         working = found.working
         steps, subgradients, answered = at.steps.copy(), at.subgradients.copy(), at.answered.copy()
         answered[working] = at.number
@@ -243,8 +246,9 @@ class Driver:
         return found
 
     def _known(self, server: Any, cut: tuple[float, Array] | None) -> tuple[float, float]:
-        """The objective, where the server knows it by itself (else NaN), and the lower bound, by itself or by the
-        clients' cuts; -inf without a certificate."""
+        """Return the objective, where the server knows it by itself (else NaN), and the lower bound, by itself or by
+        the clients' cuts; -inf without a certificate.
+        """
         if self.algorithm.traits.proves:
             objective = self.algorithm.objective(server)
             return objective, self.recorder.known(server)[0]
@@ -253,7 +257,7 @@ class Driver:
         return np.nan, least(self.survey, *cut, self.recorder.radius, self.at.x0)
 
     def _event(self, kind: str, spent: Counters, failed: dict[str, str]) -> None:
-        """A line on the exchange that was done; the objective is that of the last round for which it is known."""
+        """Write a line on the exchange that was done; the objective is that of the last round for which it is known."""
         rows = self.at.rows if hasattr(self, "at") else []
         known = {name: rows[-1].get(name) for name in ("objective", "certified_gap")} if rows else {}
         seconds = round(time.monotonic() - self.began, 3)
@@ -273,7 +277,7 @@ class Driver:
         return Result(self.folder.path, run, tuple(self.survey.nodes), at.lipschitz, at.proved, epsilon)
 
     def _epsilon(self) -> float | None:
-        """ε of what was released. While the run goes on, the answers to its next exchange may be on their way."""
+        """Return ε of what was released. While the run goes on, answers to its next exchange may be on their way."""
         if self.job.privacy is None:
             return None
         return self.job.privacy.epsilon(self.at.released + len(self._next(self.job.rounds)))

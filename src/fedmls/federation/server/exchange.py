@@ -36,7 +36,7 @@ class Exchange:
     def ask(
         self, messages: Mapping[str, Message[Q]], check: Callable[[bytes, Message[Q]], T], all_needed: bool
     ) -> "Answers[T]":
-        """The checked answers, why others failed, and what it cost.
+        """Send the messages and return the checked answers.
 
         all_needed: nobody can be left out, whatever the job says.
         """
@@ -85,7 +85,7 @@ def _cost(sent: dict[str, bytes], asked: list[str], replies: Mapping[str, bytes]
 
 
 def vectors(value: Any, dimension: int, but: tuple[str, ...] = ()) -> int:
-    """How many vectors like the model a message's body holds, outside of fields named ``but``."""
+    """Return how many vectors like the model a message's body holds, outside of fields named ``but``."""
     if isinstance(value, np.ndarray):
         return value.size // dimension if value.ndim == 1 else 0
     if isinstance(value, dict):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedmls.federation import secure_sums as secure
+from fedmls.federation import secure_sums
 from fedmls.federation.columns import column_means, column_scales
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Begin, Message, Sums, Survey
@@ -26,7 +26,7 @@ UNTOLD = ("nodes", "weights", "start")  # of the job: what concerns other nodes,
 
 
 class FirstExchanges:
-    """Asks, and counts in ``spent``; tells ``event`` of each exchange."""
+    """Asks every node, counts what it costs in ``spent``, and tells ``event`` of each exchange."""
 
     def __init__(self, run: str, job: Job, exchange: Exchange, event: Callable[[str, Counters], None]) -> None:
         self.run, self.job, self.exchange, self.event, self.spent = run, job, exchange, event, Counters()
@@ -40,11 +40,11 @@ class FirstExchanges:
         survey = agree(self.job, found)
         if not self.job.secure:
             return survey
-        secure.check_enough(survey.n)
+        secure_sums.check_enough(survey.n)
         return self._with_sums(survey) if self.job.impute or self.job.standardise else survey
 
     def _with_sums(self, survey: SurveyedProblem) -> SurveyedProblem:
-        """The survey with the means and scales that secure sums give."""
+        """Return the survey with the means and scales that secure sums give."""
         counts, sums = self._sums(survey, None)
         if not ((counts >= 0) & (counts <= sum(survey.rows)) & (np.abs(sums) <= replies.LARGEST)).all():
             raise ValueError(
@@ -59,7 +59,7 @@ class FirstExchanges:
             raise ValueError(
                 "the squares of the columns are rejected, and nobody can tell by which node: some are negative"
             )
-        lost = (varied > 0) & (squares < survey.n * secure.COARSE)
+        lost = (varied > 0) & (squares < survey.n * secure_sums.COARSE)
         if lost.any():
             raise ValueError(
                 f"the squares in column {survey.columns[int(np.argmax(lost))]!r} are too small for secure sums, which "
@@ -68,17 +68,17 @@ class FirstExchanges:
         return survey._replace(means=means, scales=column_scales(counts, squares))
 
     def _sums(self, survey: SurveyedProblem, means: Array | None) -> Any:
-        """Two sums for each column."""
+        """Return two sums for each column: counts and sums, or, with means, squares and whether any."""
         assert survey.keys is not None
         size = 2 * len(survey.columns)
         found = self._everyone(
             {node: Sums(self.told, survey.keys, survey.columns, means, i) for i, node in enumerate(survey.nodes)},
             lambda data, asked: replies.masked_sums(data, asked, size),
         )
-        return np.split(secure.total(found.values()), 2)
+        return np.split(secure_sums.total(found.values()), 2)
 
     def begin(self, survey: SurveyedProblem, x0: Array) -> Array:
-        """G_i of each client."""
+        """Begin the run at every node; return G_i of each."""
         bodies = {
             node: Begin(
                 job=self.told,

@@ -46,12 +46,12 @@ class RunFolder:
         return self.path / CHECKPOINT
 
     def begin(self) -> None:
-        """Nothing of an earlier run stays, but its results until there are new ones."""
+        """Delete what is left of an earlier run, but its results, until there are new ones."""
         for name in (CHECKPOINT, EVENTS):
             (self.path / name).unlink(missing_ok=True)
 
     def event(self, **values: Any) -> None:
-        """A line for whoever follows the run."""
+        """Write a line for whoever follows the run."""
         values = {"time": round(time.time(), 3), **values}
         plain = {key: None if _is_unknown(value) else value for key, value in values.items()}
         line = json.dumps(plain, ensure_ascii=False).encode() + b"\n"
@@ -146,7 +146,7 @@ def _model_of(survey: SurveyedProblem, x: Array) -> Model:
 
 
 def read_start(start: str | Path, survey: SurveyedProblem) -> Array:
-    """The model of an earlier run, in the coordinates of this one."""
+    """Return the model of an earlier run, in the coordinates of this one."""
     file = model_file(start)
     model = read_model(file)
     if model.columns != survey.columns or model.intercept != survey.intercept:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.federation import secure_sums as secure
+from fedmls.federation import secure_sums
 from fedmls.federation.codec import MessageError
 from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
@@ -44,7 +44,7 @@ class RoundsResult(NamedTuple):
 
 
 class RoundExchanges:
-    """The clients of a run. ``ask`` changes nothing here."""
+    """Asks the clients of a run for rounds. ``ask`` changes nothing here."""
 
     def __init__(self, run: str, job: Job, survey: SurveyedProblem, shapes: Shapes, exchange: Exchange) -> None:
         self.run, self.job, self.survey, self.shapes, self.exchange = run, job, survey, shapes, exchange
@@ -83,7 +83,7 @@ class RoundExchanges:
         return RoundsResult(working, seen, objectives, failed, spent)
 
     def _working(self, at: Snapshot, rounds: list[Task], exchange: int) -> tuple[list[int], list[int]]:
-        """The clients of these rounds, in order, and the others, in the order in which they may stand in."""
+        """Return the clients of these rounds, in order, and the others, in the order in which they may stand in."""
         n = self.survey.n
         if not rounds:
             return [], list(range(n))
@@ -135,7 +135,7 @@ class RoundExchanges:
         return found
 
     def _seen(self, wanted: Task, working: list[int], uploads: list[Upload]) -> Any:
-        """What the server sees of the uploads; fields that were not asked for are unknown."""
+        """Return what the server sees of the uploads; fields that were not asked for are unknown."""
         stacked = {
             name: np.stack([upload.up.get(name, np.full(shape, np.nan)) for upload in uploads])
             for name, shape in self.shapes.up(wanted).items()
@@ -156,7 +156,7 @@ class RoundExchanges:
         return float(weights @ np.array([a for a, _ in cuts])), weights @ np.stack([p for _, p in cuts])
 
     def _unmasked(self, rounds: list[Task], working: list[int], done: dict[int, Masked]) -> list[AggregatedRound]:
-        """The same from masked uploads. What a single one cannot be checked for, the mean is."""
+        """Return the same from masked uploads. What a single one cannot be checked for, the mean is."""
         if not rounds:
             return []
         mean = _total([done[i].uploads for i in working])
@@ -192,7 +192,7 @@ class RoundExchanges:
 
 def _total(parts: list[Any]) -> Array:
     try:
-        return secure.total(parts)
+        return secure_sums.total(parts)
     except MessageError as error:
         raise Stopped(
             f"{error}: a node has answered another question than the others, and nobody can tell which"

@@ -60,7 +60,7 @@ class Snapshot:
 
     @property
     def number(self) -> int:
-        """Of the last exchange, as nodes know it."""
+        """Return the number of the last exchange, as nodes know it."""
         return self.spent.exchanges + self.skipped
 
     def plain(self) -> dict[str, Any]:

@@ -46,12 +46,12 @@ class SurveyedProblem(NamedTuple):
 
 
 def natural(name: str) -> list[Any]:
-    """For sorting: site-2 before site-10."""
+    """Return a key for sorting: site-2 before site-10."""
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
 def agree(job: Job, replies: dict[str, Surveyed]) -> SurveyedProblem:
-    """The survey of these nodes, or a ValueError that names the node that does not fit."""
+    """Return what these nodes agree on; raise a ValueError that names the node that does not fit."""
     nodes = sorted(replies, key=natural)
     found = [replies[node] for node in nodes]
     columns = _agreed_columns(nodes, found)
@@ -77,7 +77,7 @@ def agree(job: Job, replies: dict[str, Surveyed]) -> SurveyedProblem:
 
 
 def _agreed_columns(nodes: list[str], found: list[Surveyed]) -> list[str]:
-    """The columns that most nodes have, in the order of the first of them."""
+    """Return the columns that most nodes have, in the order of the first of them."""
     sets = [frozenset(one.columns) for one in found]
     common = Counter(sets).most_common(1)[0][0]
     wrong = []
@@ -92,7 +92,7 @@ def _agreed_columns(nodes: list[str], found: list[Surveyed]) -> list[str]:
 
 
 def _agreed_classes(nodes: list[str], found: list[Surveyed]) -> list[str]:
-    """The two labels; a node may have one of them only."""
+    """Return the two labels; a node may have one of them only."""
     own = [frozenset(one.classes or ()) for one in found]
     both = Counter(frozenset(one.classes) for one in found if one.classes and len(one.classes) == 2).most_common(1)
     common = both[0][0] if both else frozenset[str]().union(*own)
@@ -109,7 +109,7 @@ def _agreed_classes(nodes: list[str], found: list[Surveyed]) -> list[str]:
 
 
 def _means_and_scales(job: Job, columns: list[str], found: list[Surveyed]) -> tuple[Array, Array | None]:
-    """Over the rows of all nodes, from their sums."""
+    """Return the columns' means and scales over the rows of all nodes, from their sums."""
     if job.secure or not (job.impute or job.standardise):  # secure: the sums come later
         return np.zeros(len(columns)), None
     orders = [[one.columns.index(column) for column in columns] for one in found]

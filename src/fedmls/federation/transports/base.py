@@ -11,7 +11,7 @@ class Transport(Protocol):
 
     @property
     def nodes(self) -> Sequence[str]:
-        """The names of the connected nodes."""
+        """Return the names of the connected nodes."""
 
     def exchange(self, messages: Mapping[str, bytes], timeout: float) -> tuple[dict[str, bytes], dict[str, str]]:
         """Send each named node its message; return what came back within timeout seconds, and for every other node a

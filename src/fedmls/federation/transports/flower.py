@@ -31,7 +31,7 @@ FINAL = {ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.LOAD_CLIENT_APP_EXCEPT
 
 
 def client_app() -> ClientApp:
-    """The app of a node: hands each message to the :class:`~fedmls.federation.Node` of its configuration file."""
+    """Return the app of a node, which hands each message to the Node of its configuration file."""
 
     def answer(message: Message, context: Context) -> Message:
         asked: Any = message.content["fedmls"]
@@ -59,7 +59,7 @@ def _answer(context: Context, name: str, message: bytes) -> bytes:
 
 
 def server_app() -> ServerApp:
-    """The app of the server: drives the job in the folder that the run's configuration names."""
+    """Return the app of the server, which drives the job in the folder that the run's configuration names."""
 
     def main(grid: Grid, context: Context) -> None:
         from fedmls.federation.server.driver import drive
@@ -92,7 +92,7 @@ def _pack(**fields: Any) -> RecordDict:
 
 
 def _unpack(reply: Message) -> bytes:
-    """What a node answered; nothing, which no message is, if it sent something else."""
+    """Return what a node answered; nothing, which no message is, if it sent something else."""
     try:
         answer = reply.content["fedmls"]["message"]
     except KeyError:
@@ -108,7 +108,7 @@ class FlowerTransport:
 
     @property
     def nodes(self) -> Sequence[str]:
-        """The names of the nodes that are online."""
+        """Return the names of the nodes that are online."""
         return sorted(self._online())
 
     def exchange(self, messages: Mapping[str, bytes], timeout: float) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -159,7 +159,7 @@ class FlowerTransport:
         return online
 
     def _send(self, messages: Mapping[str, bytes], online: "Mapping[str, NodeInfo]", ttl: float) -> dict[str, str]:
-        """The nodes by the ids of the messages to them."""
+        """Send the messages; return the nodes by the ids of the messages to them."""
         if not messages:
             return {}
         packed = [

@@ -51,7 +51,7 @@ class InProcess:
         return {name: reply for name, reply in replies.items() if reply is not None}, failures
 
     def _deliver(self, item: tuple[str, bytes]) -> bytes | None:
-        """What comes back from a node; None if nothing does."""
+        """Return what comes back from a node; None if nothing does."""
         name, message = item
         when = name, self.calls
         if name not in self._nodes or when in self.drop:

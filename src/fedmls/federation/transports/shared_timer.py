@@ -49,7 +49,7 @@ class SharedTimer:
 
     @classmethod
     def _next(cls) -> "SharedTimer":
-        """The timer that is due, when it is."""
+        """Wait for the timer that is due next, and return it."""
         with cls._wake:
             while not cls._waiting or cls._waiting[0][0] > time.monotonic():
                 cls._wake.wait(cls._waiting[0][0] - time.monotonic() if cls._waiting else None)

@@ -7,14 +7,14 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fedmls.federation.deploy.processes import end_left_behind
+from fedmls.federation.deploy.processes import Say, end_left_behind
 from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
@@ -23,7 +23,6 @@ from fedmls.results.layout import HISTORY, SETUP
 from fedmls.results.model import read_model
 from fedmls.simulation.run import simulate
 
-Say = Callable[[str], None]
 LOOK_SECONDS = 0.1  # between two looks at the events
 ROUNDING = 1e-9  # a larger difference to the simulation is none of rounding
 
@@ -144,7 +143,7 @@ def header(job: Job) -> str:
 
 
 def line(job: Job, event: Mapping[str, Any]) -> str:
-    """An exchange. The objective is that of the last round for which it is known."""
+    """Return a line on an exchange. The objective is that of the last round for which it is known."""
     kind, objective = event["kind"], event.get("objective")
     cells = {
         "exchange": str(event["exchanges"]),
@@ -168,7 +167,7 @@ def _number(value: float | None) -> str:
 
 
 def kept(trial: Trial, when: str = "") -> str:
-    """What there is of a run that was stopped, and how to go on with it."""
+    """Return what there is of a run that was stopped, and how to go on with it, in words."""
     if ended(trial.folder, trial.job):
         return f"the run had come to its end, and the results are in {trial.folder}; only the comparison is missing"
     done = [event for event in events(trial.folder) if "kind" in event]
@@ -206,7 +205,7 @@ def _about(trial: Trial, setup: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compare(trial: Trial) -> tuple[float | str, list[str]]:
-    """The largest difference of a coordinate, or why there is none; and what the simulation has to say."""
+    """Return the largest difference of a coordinate, or why there is none; and what the simulation has to say."""
     done = [event for event in events(trial.folder) if event.get("kind") == "round"]
     without = sorted({name for event in done for name in event["failed"]})
     odd = [event["round"] for event in done if event["round"] % trial.job.algorithm.rounds_per_exchange]

@@ -36,7 +36,7 @@ from fedmls.federation.node_config import NodeConfig
 from fedmls.federation.server import replies
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
 from fedmls.federation.server.survey import SurveyedProblem, agree, natural
-from fedmls.federation.site_files import PARTITIONS, split
+from fedmls.federation.site_files import PARTITIONERS, split
 from fedmls.files import whole_file
 from fedmls.problem import Problem
 from fedmls.results.layout import SETUP
@@ -90,17 +90,17 @@ class Source:
         }
         for name in (name for name, value in cut.items() if value is not None and self.parts is not None):
             raise ValueError(f"--parts is a folder of nodes with their rows; leave out --{name}")
-        if self.by is not None and self.by not in PARTITIONS and self.nodes is not None:
+        if self.by is not None and self.by not in PARTITIONERS and self.nodes is not None:
             raise ValueError(
                 f"--by {self.by} makes a node of each value of that column; leave out --nodes, "
-                f"or cut by {' or '.join(PARTITIONS)}"
+                f"or cut by {' or '.join(PARTITIONERS)}"
             )
         for name in ("label", "ignore"):
             if cut[name] is not None and self.file is None:
                 raise ValueError(f"--{name} is of a file; name it with --data")
 
     def folder(self, trial: Path, seed: int, algorithms: Sequence[str] = ()) -> Path:
-        """The folder of the nodes; made in the trial's, with leave to run these algorithms, if there is none."""
+        """Return the folder of the nodes; without one it is made in the trial's, with leave to run these algorithms."""
         if self.parts is not None:
             return self.parts.resolve()
         parts, own = trial / PARTS, resources.files("fedmls.datasets") / "breast_cancer_wisconsin.csv"
@@ -133,7 +133,9 @@ def check_engine(name: str) -> None:
 
 
 def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Job:
-    """The job of the file, or the default one, but for what is said otherwise. Without a file, FedMLS-B proves its gap.
+    """Return the job of the file, or the default one, but for what is said otherwise.
+
+    Without a file, FedMLS-B proves its gap.
 
     settings: parameters of the algorithm, "name=value", values as in TOML.
     """
@@ -151,7 +153,7 @@ def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], 
 
 
 def begin(out: Path | None, engine: str, job: Job, source: Source, command: str = "") -> Trial:
-    """A trial in a folder of its own, which must be empty; after an error nothing of it is left."""
+    """Make a trial in a folder of its own, which must be empty; after an error nothing of it is left."""
     check_engine(engine)
     external = [one for one in [address_inside(job.algorithm)] if ":" in one]
     with _new_folder(out) as folder:
@@ -162,7 +164,7 @@ def begin(out: Path | None, engine: str, job: Job, source: Source, command: str 
 
 
 def reopen(out: Path | None, engine: str | None, changes: Mapping[str, Any]) -> Trial:
-    """A trial that was stopped. changes: of its job; rounds and until may be others."""
+    """Return a trial that was stopped. changes: of its job; rounds and until may be others."""
     folder = out or _last_folder()
     try:
         about = json.loads((folder / TRIAL).read_text(encoding="utf-8"))
@@ -188,7 +190,7 @@ def _write(trial: Trial, parts: str) -> None:
 
 
 def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> Trial:
-    """The trial, if it can be run: what is wrong shows before anything is started."""
+    """Return the trial, if it can be run: what is wrong shows before anything is started."""
     nodes = node_files(parts, job)
     ENGINES[engine](folder / DEPLOYMENT, nodes)
     _check_memory(ENGINES[engine], len(nodes))
@@ -209,7 +211,7 @@ def _check_unfinished(folder: Path, job: Job) -> None:
 
 
 def ended(folder: Path, job: Job) -> str:
-    """How the run came to its end, "finished" or "proved"; nothing if it did not, or its results are not written."""
+    """Return how the run ended, "finished" or "proved"; nothing if it did not, or its results are not written."""
     file = folder / SETUP
     setup: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"status": ""}
     if setup["status"] == "finished" and setup["job"]["rounds"] < job.rounds:
@@ -221,7 +223,7 @@ def ended(folder: Path, job: Job) -> str:
 
 @contextmanager
 def _new_folder(out: Path | None) -> Iterator[Path]:
-    """An empty folder; after an error it is as it was before."""
+    """Yield an empty folder; after an error it is as it was before."""
     if out is not None and (out / TRIAL).exists():
         raise ValueError(f"{out} holds a run already; go on with it by --resume, or name another folder")
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -242,7 +244,7 @@ def _new_folder(out: Path | None) -> Iterator[Path]:
 
 
 def _numbers() -> list[int]:
-    """Of the trials without a name."""
+    """Return the numbers of the folders of trials that were started without --out."""
     names = [file.name.removeprefix(NAME) for file in RESULTS.glob(f"{NAME}*")]
     return [int(name) for name in names if name.isdecimal()]
 
@@ -255,7 +257,7 @@ def _last_folder() -> Path:
 
 
 def node_files(parts: Path, job: Job) -> dict[str, Path]:
-    """The configuration files of the nodes of the job, by name."""
+    """Return the configuration files of the nodes of the job, by name."""
     if not parts.is_dir():
         raise ValueError(f"{parts} is no folder; make one of nodes with fedmls split")
     found = sorted(parts.glob("*.toml"))
@@ -271,7 +273,7 @@ def node_files(parts: Path, job: Job) -> dict[str, Path]:
 
 
 def _check_memory(engine: type[Deployment], n: int) -> None:
-    """More nodes than fit would bring the machine to a halt."""
+    """Raise a ValueError if there are more nodes than memory for them: they would bring the machine to a halt."""
     free = (psutil.virtual_memory().available + psutil.swap_memory().free) // 2**20
     if n * engine.megabytes > free:
         raise ValueError(
@@ -281,7 +283,7 @@ def _check_memory(engine: type[Deployment], n: int) -> None:
 
 
 def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
-    """The rows of all nodes as one problem, prepared as the job says."""
+    """Return the rows of all nodes as one problem, prepared as the job says."""
     survey = survey_of(job, nodes)
     rows = [read_rows(NodeConfig.read(nodes[name])) for name in survey.nodes]
     parts = [prepared(one, survey.columns, survey.means, survey.scales) for one in rows]
@@ -307,7 +309,7 @@ def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
 
 
 def survey_of(job: Job, nodes: Mapping[str, Path]) -> SurveyedProblem:
-    """What the server will learn before round 1, asked of the nodes here, where nothing is to be hidden."""
+    """Return what the server will learn before round 1, asked of the nodes here, where nothing is to be hidden."""
     job = replace(job, secure=False)
     asked, found = Message("trial", 1, 0, Survey(job.to_dict())), {}
     for name, file in nodes.items():
@@ -320,7 +322,7 @@ def survey_of(job: Job, nodes: Mapping[str, Path]) -> SurveyedProblem:
 
 
 def simulation(how: Callable[..., Any], job: Job, problem: Problem) -> Any:
-    """What ``how`` makes of the job."""
+    """Return what ``how``, simulate or Simulation, makes of the job."""
     names = ("rounds", "batch", "seed", "every", "certificate", "until")
     return how(job.algorithm, problem, optimum=None, **{name: getattr(job, name) for name in names})
 
@@ -331,7 +333,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 
 def parsed(lines: bytes) -> list[dict[str, Any]]:
-    """The events of these lines; one that a killed server left half written is none."""
+    """Return the events of these lines; one that a killed server left half written is none."""
     found = []
     for text in lines.splitlines():
         with suppress(ValueError):
