@@ -117,7 +117,9 @@ class Cut(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """One round of a client: the fields of the algorithm's Up, a cut if one is due, and the work done so far."""
+    """One round of a client: the fields of the algorithm's Up, a cut if one is due, and the work done since the exchange
+    began.
+    """
 
     k: int
     up: dict[str, Any]
@@ -157,6 +159,12 @@ class Masked(NamedTuple):
 
 class Refusal(NamedTuple):
     """Why a node does not answer; None if what it said is no text."""
+
+    why: str | None
+
+
+class Forgotten(NamedTuple):
+    """The same, where the node knows nothing of the run."""
 
     why: str | None
 
@@ -205,7 +213,7 @@ class CheckpointFile(NamedTuple):
 
 
 Body = (
-    Survey | Surveyed | Sums | Begin | Begun | Round | Done | Masked | Refusal | RunFile | CheckpointFile
+    Survey | Surveyed | Sums | Begin | Begun | Round | Done | Masked | Refusal | Forgotten | RunFile | CheckpointFile
 )  # what a message may hold
 PARTS = (Begin, Task, Point, Cut, Upload, Value, Work, ClientState)  # classes within a body
 KINDS: dict[type[Any], str] = {
@@ -218,6 +226,7 @@ KINDS: dict[type[Any], str] = {
     Done: "done",
     Masked: "masked",
     Refusal: "refused",
+    Forgotten: "forgotten",
     RunFile: "state",
     CheckpointFile: "checkpoint",
 }
@@ -505,7 +514,15 @@ def _work(found: Any) -> Work:
 
 
 def _refusal(body: dict[str, Any]) -> Refusal:
-    return Refusal(body["why"] if isinstance(body["why"], str) else None)
+    return Refusal(_text_or_none(body["why"]))
+
+
+def _forgotten(body: dict[str, Any]) -> Forgotten:
+    return Forgotten(_text_or_none(body["why"]))
+
+
+def _text_or_none(why: Any) -> str | None:
+    return why if isinstance(why, str) else None
 
 
 def _run_file(body: dict[str, Any]) -> RunFile:
@@ -545,6 +562,7 @@ READERS: dict[str, Callable[[dict[str, Any]], Body]] = {
     "done": _done,
     "masked": _masked,
     "refused": _refusal,
+    "forgotten": _forgotten,
     "state": _run_file,
     "checkpoint": _checkpoint,
 }

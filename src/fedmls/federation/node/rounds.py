@@ -7,7 +7,20 @@ import numpy as np
 from fedmls.federation.codec import fields
 from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Begin, ClientState, Cut, Done, Message, Point, Round, Task, Upload, Value, encode
+from fedmls.federation.messages import (
+    Begin,
+    ClientState,
+    Cut,
+    Done,
+    Forgotten,
+    Message,
+    Point,
+    Round,
+    Task,
+    Upload,
+    Value,
+    encode,
+)
 from fedmls.federation.node.masks import masked_reply
 from fedmls.federation.node.site import Site
 from fedmls.federation.node.state import LOST, RunState
@@ -21,7 +34,8 @@ def answer_round(site: Site, asked: Message[Round]) -> bytes:
     found, body = site.state.load(asked.run), asked.body
     if found is None or found.kept.begin is None:
         file = site.state.file(asked.run).name
-        raise Refused(f"it has no state of the run {asked.run}: the file {file} is not there; {LOST}")
+        why = f"it has no state of the run {asked.run}: the file {file} is not there; {LOST}"
+        return encode(asked.reply(Forgotten(why)))
     begin = found.kept.begin
     job, problem = site.job(begin.job), site.problem(asked.run, begin, found.kept.problem)
     if body.points:
@@ -100,6 +114,5 @@ def local_of(begin: Begin, job: Job, problem: Problem, state: ClientState | None
     if job.sends_cuts:
         local.certify()
     if state is not None:
-        local.slopes, local.subgradients = state.slopes, state.subgradients
-        local.steps[:] = state.steps
+        local.slopes = state.slopes
     return local

@@ -20,12 +20,13 @@ import numpy as np
 
 from fedmls.bounds.certificate import least
 from fedmls.federation.errors import Stopped
+from fedmls.federation.job import Job
 from fedmls.federation.locks import InUse, exclusive
 from fedmls.federation.messages import Task
 from fedmls.federation.server.exchange import Exchange
 from fedmls.federation.server.first_exchanges import FirstExchanges
 from fedmls.federation.server.folder import RunFolder, read_start
-from fedmls.federation.server.round_exchanges import RoundExchanges, RoundsResult
+from fedmls.federation.server.round_exchanges import Forgot, RoundExchanges, RoundsResult
 from fedmls.federation.server.snapshot import Pending, Result, Snapshot
 from fedmls.federation.server.survey import SurveyedProblem, natural
 from fedmls.federation.transports.base import Transport
@@ -37,6 +38,17 @@ from fedmls.types import Array, Run
 
 LOCK = "lock"  # in the job's folder: one server at a time
 ASIDE = 10  # exchanges for which a node that failed is left alone
+
+
+def keeps_nothing(job: Job, start: Array, n: int) -> bool:
+    """Return whether a client could do its next round without what it has kept of the run.
+
+    That is so if its state is empty and it adds up no slopes. If sums are secure, or noise is added, what it keeps also
+    guards that no mask hides two values and that no more rounds are answered than ε was told for.
+    """
+    _, client = job.algorithm.init(start, n)
+    guards = job.secure or job.privacy is not None
+    return not guards and not job.sends_cuts and all(np.size(value) == 0 for value in client)
 
 
 def drive(folder: str | Path, transport: Transport, *, resume: bool | None = None, start: Any = None) -> Result:
@@ -63,6 +75,7 @@ class Driver:
         self.algorithm, self.random = self.job.algorithm, ServerRandom(self.job.seed)
         self.exchange = Exchange(transport, self.job, folder.event)
         self.began = time.monotonic()
+        self.reminded = 0  # the last exchange after which clients had forgotten the run and were told again
 
     def run(self, resume: bool | None, start: Any) -> Result:
         try:
@@ -157,7 +170,12 @@ class Driver:
         for k in self._next(self.job.rounds):
             server, down = self.algorithm.broadcast(k, server, self.random.at(k))
             rounds.append(Task(k, down._asdict(), self._recorded(k)))
-        found = self.exchanges.ask(at, rounds)
+        may_forget = self.reminded < at.number and keeps_nothing(self.job, at.x0, self.survey.n)
+        try:
+            found = self.exchanges.ask(at, rounds, may_forget)
+        except Forgot as forgot:
+            self._begin_again(forgot)
+            return
         aside = at.aside.copy()
         aside[list(found.failed)] = found.spent.exchanges + ASIDE
         at = self._measured(replace(at, spent=found.spent, aside=aside), found, last=not rounds)
@@ -165,6 +183,21 @@ class Driver:
         self._save()
         named = {self.survey.nodes[i]: why for i, why in found.failed.items()}
         self._event("round" if rounds else "close", self.at.spent, named)
+
+    def _begin_again(self, forgot: Forgot) -> None:
+        """Tell clients that have lost their states, in which nothing was, how the run began; the exchange is to be
+        asked for again, once.
+        """
+        at, nodes = self.at, self.survey.nodes
+        first = FirstExchanges(self.name, self.job, self.exchange, lambda *_: None)
+        first.spent = forgot.spent
+        for i in forgot.clients:
+            if first.begin_again(self.survey, at.x0, i, int(at.answered[i])) != at.lipschitz[i]:
+                raise Stopped(f"node {nodes[i]} has lost its state, and its data have changed since the run began")
+        self.reminded = at.number
+        self.at = replace(at, spent=first.spent._replace(exchanges=at.spent.exchanges))
+        self._save()
+        self.folder.event(event="began again", nodes=[nodes[i] for i in forgot.clients])
 
     def _next(self, last: int) -> range:
         """Return the rounds of the next exchange, if there are ``last`` in the run."""
@@ -211,7 +244,8 @@ class Driver:
         pending, rows, x, spent = [], list(at.rows), at.x, at.spent
         for wanted, seen in zip(rounds, found.rounds, strict=True):
             k = wanted.k
-            steps[working], subgradients[working] = seen.steps, seen.subgradients
+            steps[working] = at.steps[working] + seen.steps
+            subgradients[working] = at.subgradients[working] + seen.subgradients
             with np.errstate(over="ignore", invalid="ignore"):
                 server = self.algorithm.server_round(k, server, seen.up)
             spent = spent._replace(round=k, local_steps=int(steps.max()), subgradients=int(subgradients.sum()))

@@ -10,7 +10,7 @@ from fedmls.federation.codec import MessageError, printable
 from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Body, Message, encode
-from fedmls.federation.server.replies import NodeRefused
+from fedmls.federation.server.replies import NodeForgot, NodeRefused
 from fedmls.federation.transports.base import Transport
 from fedmls.simulation.cost import Counters
 
@@ -20,10 +20,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts to reach 
 
 
 class Answers(NamedTuple, Generic[T]):
-    """The checked answers by node, why other nodes failed, and what it cost."""
+    """The checked answers by node, why other nodes failed, which know nothing of the run where that is no failure, and
+    what it cost.
+    """
 
     good: dict[str, T]
     failed: dict[str, str]
+    forgot: list[str]
     cost: Counters
 
 
@@ -34,15 +37,21 @@ class Exchange:
         self.transport, self.job, self.event = transport, job, event
 
     def ask(
-        self, messages: Mapping[str, Message[Q]], check: Callable[[bytes, Message[Q]], T], all_needed: bool
+        self,
+        messages: Mapping[str, Message[Q]],
+        check: Callable[[bytes, Message[Q]], T],
+        all_needed: bool,
+        may_forget: bool = False,
     ) -> "Answers[T]":
         """Send the messages and return the checked answers.
 
         all_needed: nobody can be left out, whatever the job says.
+        may_forget: to know nothing of the run is no failure.
         """
         sent = {node: encode(message) for node, message in messages.items()}
         good: dict[str, T] = {}
         failed: dict[str, str] = {}
+        forgot: list[str] = []
         waiting, pause, cost = list(sent), FIRST_PAUSE, Counters()
         while waiting:
             replies, failures = self.transport.exchange({node: sent[node] for node in waiting}, self.job.timeout)
@@ -51,7 +60,10 @@ class Exchange:
                 try:
                     good[node] = check(replies[node], messages[node])
                 except NodeRefused as error:
-                    bad[node] = f"refuses: {error}"
+                    if may_forget and isinstance(error, NodeForgot):
+                        forgot.append(node)
+                    else:
+                        bad[node] = f"refuses: {error}"
                 except MessageError as error:
                     bad[node] = f"sent what was rejected: {error}"
                 except Exception as error:  # no check should raise it: a fault of ours, but of this reply's making
@@ -70,7 +82,7 @@ class Exchange:
                 self.event(event="waiting", nodes=missing)
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-        return Answers(good, failed, cost)
+        return Answers(good, failed, forgot, cost)
 
     def _judge(self, failures: dict[str, str], policy: str, all_needed: bool) -> None:
         if failures and (policy == "stop" or (policy == "without" and all_needed)):

@@ -5,7 +5,7 @@ sums     if sums are secure: column sums, once for means and once more for scale
 begin    every node is told its number, its weight and the common columns, and tells G_i
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -79,8 +79,19 @@ class FirstExchanges:
 
     def begin(self, survey: SurveyedProblem, x0: Array) -> Array:
         """Begin the run at every node; return G_i of each."""
+        begun = self._everyone(self._begins(survey, x0, range(survey.n)), replies.begun)
+        return np.array([begun[node] for node in survey.nodes])
+
+    def begin_again(self, survey: SurveyedProblem, x0: Array, client: int, exchange: int) -> float:
+        """Tell a client that has forgotten the run how it began, as if that had been in this exchange; return G_i."""
+        self.spent = self.spent._replace(exchanges=exchange - 1)
+        [G] = self._everyone(self._begins(survey, x0, [client]), replies.begun).values()
+        return float(G)
+
+    def _begins(self, survey: SurveyedProblem, x0: Array, clients: Iterable[int]) -> dict[str, Begin]:
+        """Return what each of these clients is told when the run begins."""
         bodies = {
-            node: Begin(
+            survey.nodes[i]: Begin(
                 job=self.told,
                 n=survey.n,
                 keys=survey.keys,
@@ -92,11 +103,10 @@ class FirstExchanges:
                 client=i,
                 weight=float(survey.weights[i]),
             )
-            for i, node in enumerate(survey.nodes)
+            for i in clients
         }
-        self.spent = self.spent._replace(vectors_down=survey.n)  # x0
-        begun = self._everyone(bodies, replies.begun)
-        return np.array([begun[node] for node in survey.nodes])
+        self.spent = self.spent.plus(Counters(vectors_down=len(bodies)))  # x0
+        return bodies
 
     def _everyone(self, bodies: dict[str, Q], check: Callable[[bytes, Message[Q]], T]) -> dict[str, T]:
         exchange = self.spent.exchanges + 1

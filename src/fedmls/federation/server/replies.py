@@ -17,6 +17,7 @@ from fedmls.federation.messages import (
     Begun,
     Body,
     Done,
+    Forgotten,
     Masked,
     Message,
     Refusal,
@@ -41,15 +42,19 @@ class NodeRefused(ValueError):
     """A node's own word."""
 
 
+class NodeForgot(NodeRefused):
+    """A node's own word that it knows nothing of the run."""
+
+
 def opened(data: bytes, asked: Message[Body], kind: type[R], limit: int, packed: bool = False) -> R:
     """Return the body of the reply of this kind to what was asked.
 
     packed: its arrays may take ``limit`` bytes; otherwise no more than the reply itself, which holds them as they are.
     """
     reply = decode(data, limit, limit if packed else len(data))
-    if isinstance(reply.body, Refusal):
+    if isinstance(reply.body, Refusal | Forgotten):
         why = reply.body.why
-        raise NodeRefused(
+        raise (NodeRefused if isinstance(reply.body, Refusal) else NodeForgot)(
             printable(why) if why is not None and why.isprintable() else "it refuses and does not say why"
         )
     if reply.run != asked.run:

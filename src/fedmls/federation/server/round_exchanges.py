@@ -43,6 +43,14 @@ class RoundsResult(NamedTuple):
     spent: Counters  # since the run began
 
 
+class Forgot(Exception):
+    """Clients know nothing of the run any more, and need not: they can be told again how it began."""
+
+    def __init__(self, clients: list[int], spent: Counters) -> None:
+        super().__init__(clients)
+        self.clients, self.spent = clients, spent
+
+
 class RoundExchanges:
     """Asks the clients of a run for rounds. ``ask`` changes nothing here."""
 
@@ -50,8 +58,11 @@ class RoundExchanges:
         self.run, self.job, self.survey, self.shapes, self.exchange = run, job, survey, shapes, exchange
         self.random = ServerRandom(job.seed)
 
-    def ask(self, at: Snapshot, rounds: list[Task]) -> RoundsResult:
-        """Ask for these rounds, and for the objectives that are pending."""
+    def ask(self, at: Snapshot, rounds: list[Task], may_forget: bool = False) -> RoundsResult:
+        """Ask for these rounds, and for the objectives that are pending.
+
+        may_forget: clients may have forgotten the run; then raise Forgot.
+        """
         exchange, points = at.spent.exchanges + 1, _points(at)
         working, spare = self._working(at, rounds, exchange)
         others = [i for i in spare if at.aside[i] < exchange] if points else []
@@ -62,8 +73,10 @@ class RoundExchanges:
         failed: dict[int, str] = {}
         while asked:
             messages = {self.survey.nodes[i]: self._message(at, i, rounds, points, working) for i in asked}
-            answers = self.exchange.ask(messages, self._check, all_needed=False)
+            answers = self.exchange.ask(messages, self._check, all_needed=False, may_forget=may_forget)
             spent = spent.plus(answers.cost).plus(self._vectors(messages, answers.good))
+            if answers.forgot:
+                raise Forgot([i for i in asked if self.survey.nodes[i] in answers.forgot], spent)
             done |= {i: answers.good[node] for i in asked if (node := self.survey.nodes[i]) in answers.good}
             failed |= {i: answers.failed[node] for i in asked if (node := self.survey.nodes[i]) in answers.failed}
             lost = [i for i in asked if i in working and i in failed]
