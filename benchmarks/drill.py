@@ -5,9 +5,9 @@ A run is FedMLS with paired rounds. Each fault strikes at a moment that the seed
 long after it. The run has to come to its end, and to the model of the same federation within one process, to the last
 bit. Where it must not go on, it has to say why, and what is begun in its place has to come to its end.
 
-Seconds lost are those from the first exchange to the last, less what as many exchanges take at the run's own pace: the
-median of its pauses between two exchanges. The row "nothing" is a run that nothing happens to, and shows how far from
-zero that is by itself.
+Seconds lost are those from the first round's exchange to the last, less what as many exchanges take at the run's own
+pace: the median of its pauses between two of them. The row "nothing" is a run that nothing happens to, and shows how
+far from zero that is by itself.
 """
 
 import argparse
@@ -39,6 +39,7 @@ from fedmls.federation.trial import ENGINES, Source, events, node_files, problem
 
 ROUNDS = {"nvflare": 160, "flower": 14}  # some twenty seconds each
 RUN_SECONDS = 300.0  # for a run to come to its end
+FIRST = 4  # the exchange of the first round; it and those before it are slow, and nothing happens before its end
 CLOSE = 1e-12  # to the simulation, which does not round to the steps of secure sums
 HOW = {GOES_ON: "survived", AGAIN: "stopped, run again", NEW_START: "refused, as it must"}
 FAILED, NOT_TRIED = "FAILED", "not tried"
@@ -74,16 +75,17 @@ class Usual(NamedTuple):
     def moment(self, seed: int, engine: str, fault: str) -> Moment:
         """In the first half of the run, but for the exchanges before round 1."""
         numbers = random.Random(f"{seed} {engine} {fault}")
-        return Moment(numbers.randint(4, max(4, self.exchanges // 2)), numbers.uniform(0.0, self.pause))
+        return Moment(numbers.randint(FIRST, max(FIRST, self.exchanges // 2)), numbers.uniform(0.0, self.pause))
 
     def lost(self, *times: Sequence[float]) -> float:
         """Return the seconds that a run lost, by the times of its exchanges: one sequence for each part of the run."""
-        return times[-1][-1] - times[0][0] - (self.exchanges - 1) * median(pauses(*times))
+        pace = median(pauses(*times))
+        return times[-1][-1] - times[0][FIRST - 1] - (self.exchanges - FIRST) * pace
 
 
 def pauses(*times: Sequence[float]) -> list[float]:
-    """Return the seconds between exchanges that follow each other."""
-    return [after - before for part in times for before, after in pairwise(part)]
+    """Return the seconds between exchanges that follow each other, from that of the first round on."""
+    return [after - before for part in times for before, after in pairwise(part[FIRST - 1 :])]
 
 
 class Drill:

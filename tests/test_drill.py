@@ -91,6 +91,7 @@ def test_seconds_lost_are_those_beyond_the_runs_own_pace(drill):
     usual = drill.Usual(exchanges=11, pause=0.1)
     even = [2.0 * i for i in range(11)]  # twenty times as slow as usual, and nothing is lost
     assert usual.lost(even) == 0
+    assert usual.lost([-50.0, *even[1:]]) == 0  # before the first round
     late = [time + (30.0 if i > 4 else 0.0) for i, time in enumerate(even)]
     assert usual.lost(late) == 30
     assert usual.lost(even[:4], [time + 10.0 for time in even]) == 10  # of a new start: the first part, and the wait
@@ -148,6 +149,8 @@ def test_processes_of_a_participant_are_found_and_halted(drill, tmp_path):
         assert deployments.wait_until(lambda: len(deployments.family(deployment, "site-2")) == 2, 60)
         first, second = deployments.family(deployment, "site-2")
         assert first == own
+        command = Path(f"/proc/{second}/cmdline")  # until it has one of its own its parent waits, and cannot be halted
+        assert deployments.wait_until(lambda: b"subprocess" not in command.read_bytes(), 60)
         with deployments.halted(deployment, "site-2"):
             assert deployments.wait_until(lambda: {state(first), state(second)} == {"T"}, 60)
         assert deployments.wait_until(lambda: "T" not in (state(first), state(second)), 60)
