@@ -100,6 +100,7 @@ def hasten(look: float) -> None:
             )
 
     node.time = SimpleNamespace(sleep=sleep)  # type: ignore[attr-defined]
+    send_what_is_left(node)
     connection = import_module("flwr.supernode.fleet_http_connection")
     leave = connection.flwr_exit
 
@@ -111,6 +112,22 @@ def hasten(look: float) -> None:
             raise SystemExit(REFUSED) from None
 
     connection.flwr_exit = refused  # type: ignore[attr-defined]
+
+
+def send_what_is_left(node: Any) -> None:
+    """Let a SuperNode that finds no message send the replies that it still has.
+
+    Flower sends what it finds when it has taken a message, and takes it for the reply. If the server was killed, that
+    can be the reply to a message of the run that was lost; from then on every reply would be sent one message later.
+    """
+    pull = node._pull_and_store_message
+
+    def pull_or_send(*, state: Any, **others: Any) -> int | None:
+        run: int | None = pull(state=state, **others)
+        left = [entry for entry in [*state.msg_store.values()] if not entry.is_retrieved]
+        return 0 if run is None and any(entry.message.metadata.reply_to_message_id for entry in left) else run
+
+    node._pull_and_store_message = pull_or_send
 
 
 REST_OF_A_REPLY = "yield_object_contents"  # Flower's function in which a SuperNode waits for it, for ever if it must
