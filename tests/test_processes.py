@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("fcntl", reason="deployments on one machine take Linux")
 
 from fedmls.federation import Stopped
-from fedmls.federation.attempts import MOST, Attempts, attempt, has_ended
+from fedmls.federation.attempts import MOST, ROOM, Attempts, attempt, has_ended
 from fedmls.federation.processes import (
     MARK,
     Processes,
@@ -199,6 +199,25 @@ def test_how_an_attempt_ended_is_known_by_its_name(tmp_path):
         with pytest.raises(type(error)), attempt(tmp_path, "third", lambda given_up=given_up: given_up):
             raise error
         assert not has_ended(tmp_path, "third")
+
+
+def test_how_an_attempt_ended_is_known_although_the_disk_is_full(tmp_path, monkeypatch):
+    """There is room for it since the attempt began."""
+    why = "[Errno 28] No space left on device: ü" + 10_000 * "\x00"
+
+    def full(file):
+        raise OSError(why)
+
+    def try_it():
+        with attempt(tmp_path, "first"):
+            monkeypatch.setattr("fedmls.federation.attempts.whole_file", full)
+            raise OSError(why)
+
+    with pytest.raises(OSError, match="No space"):
+        try_it()
+    assert [file.stat().st_size for file in tmp_path.iterdir()] == [ROOM]
+    with pytest.raises(Stopped, match=r"No space left on device: ü"):
+        has_ended(tmp_path, "first")
 
 
 @pytest.mark.parametrize(

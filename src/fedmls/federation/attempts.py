@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,8 @@ from fedmls.federation.folder import CHECKPOINT
 from fedmls.federation.post import Stopped
 
 OUTCOME = "outcome.json"  # in the job's folder: how the last attempt ended
+ROOM = 4096  # bytes of that file at least: a full disk is told in their place
+MOST_LETTERS = 600  # which fit in there, whatever they are
 MOST = 5  # attempts, one after the other, that come no exchange further
 
 
@@ -27,6 +29,8 @@ def attempt(folder: Path, name: str, given_up: Callable[[], bool] = lambda: Fals
     alone = os.open(folder, os.O_RDONLY)
     fcntl.flock(alone, fcntl.LOCK_EX)  # an attempt that was given up may still be on its way out
     failure: str | None = None
+    with suppress(OSError):  # a disk that is full by now will be told of, if it ever had room for that
+        _tell(folder / OUTCOME, Outcome("", ""))
     try:
         yield
         failure = ""
@@ -35,15 +39,31 @@ def attempt(folder: Path, name: str, given_up: Callable[[], bool] = lambda: Fals
         raise
     finally:
         if failure is not None and not given_up():
-            with whole_file(folder / OUTCOME) as stream:
-                stream.write(json.dumps(Outcome(name, failure)._asdict()).encode())
+            _tell(folder / OUTCOME, Outcome(name, failure))
         os.close(alone)
+
+
+def _tell(file: Path, outcome: Outcome) -> None:
+    """Write the outcome; on a full disk in the place of the one before, in as many words as fit."""
+    try:
+        with whole_file(file) as stream:
+            stream.write(_text(outcome))
+    except OSError:
+        with file.open("r+b") as stream:
+            stream.write(_text(outcome._replace(failure=outcome.failure[:MOST_LETTERS])))
+            stream.truncate()
+
+
+def _text(outcome: Outcome) -> bytes:
+    return json.dumps(outcome._asdict(), ensure_ascii=False).encode("utf-8", "replace").ljust(ROOM)
 
 
 def has_ended(folder: Path, name: str) -> bool:
     """Whether the attempt came to the end of the run; Stopped if the run failed."""
     file = folder / OUTCOME
-    outcome = Outcome(**json.loads(file.read_text())) if file.exists() else Outcome("", "")
+    outcome = Outcome("", "")
+    with suppress(FileNotFoundError, json.JSONDecodeError):  # not there, or about to be written on a full disk
+        outcome = Outcome(**json.loads(file.read_text(encoding="utf-8")))
     if outcome.attempt != name:
         return False
     if outcome.failure:
