@@ -40,6 +40,14 @@ class Gathered(NamedTuple):
     spent: Counters  # since the run began
 
 
+class Forgot(Exception):
+    """Clients know nothing of the run any more, and need not: they can be told again how it began."""
+
+    def __init__(self, clients: list[int], spent: Counters) -> None:
+        super().__init__(clients)
+        self.clients, self.spent = clients, spent
+
+
 class Clients:
     """The clients of a run. ``ask`` changes nothing here."""
 
@@ -47,8 +55,10 @@ class Clients:
         self.run, self.job, self.survey, self.shapes, self.post = run, job, survey, shapes, post
         self.random = ServerRandom(job.seed)
 
-    def ask(self, at: At, rounds: list[dict[str, Any]]) -> Gathered:
-        """Ask for these rounds, and for the objectives that are pending."""
+    def ask(self, at: At, rounds: list[dict[str, Any]], may_forget: bool = False) -> Gathered:
+        """Ask for these rounds, and for the objectives that are pending; Forgot if clients have forgotten the run and
+        may.
+        """
         exchange, points = at.spent.exchanges + 1, _points(at)
         working, spare = self._working(at, rounds, exchange)
         others = [i for i in spare if at.aside[i] < exchange] if points else []
@@ -59,8 +69,10 @@ class Clients:
         failed: dict[int, str] = {}
         while asked:
             messages = {self.survey.nodes[i]: self._message(at, i, rounds, points, working) for i in asked}
-            answers = self.post.ask(messages, self._check, all_needed=False)
+            answers = self.post.ask(messages, self._check, all_needed=False, may_forget=may_forget)
             spent = spent.plus(answers.cost).plus(self._vectors(messages, answers.good))
+            if answers.forgot:
+                raise Forgot([i for i in asked if self.survey.nodes[i] in answers.forgot], spent)
             done |= {i: answers.good[node] for i in asked if (node := self.survey.nodes[i]) in answers.good}
             failed |= {i: answers.failed[node] for i in asked if (node := self.survey.nodes[i]) in answers.failed}
             lost = [i for i in asked if i in working and i in failed]

@@ -21,13 +21,14 @@ import numpy as np
 from fedmls.certificate import least
 from fedmls.engine import ServerRandom, check_participants, start_point
 from fedmls.federation import replies
-from fedmls.federation.clients import Clients, Gathered
+from fedmls.federation.clients import Clients, Forgot, Gathered
 from fedmls.federation.folder import Folder, read_start
 from fedmls.federation.locks import InUse, alone
 from fedmls.federation.opening import Opening
 from fedmls.federation.post import Post, Stopped, Transport
 from fedmls.federation.state import At, Pending, Result
 from fedmls.federation.survey import Survey, natural
+from fedmls.federation.work import keeps_nothing
 from fedmls.record import Counters, Recorder
 from fedmls.types import Array, Run
 
@@ -59,6 +60,7 @@ class Driver:
         self.algorithm, self.random = self.job.algorithm, ServerRandom(self.job.seed)
         self.post = Post(transport, self.job, folder.event)
         self.began = time.monotonic()
+        self.reminded = 0  # the last exchange after which clients had forgotten the run and were told again
 
     def run(self, resume: bool | None, start: Any) -> Result:
         try:
@@ -155,7 +157,12 @@ class Driver:
         for k in self._next(self.job.rounds):
             server, down = self.algorithm.broadcast(k, server, self.random.at(k))
             rounds.append({"k": k, "down": down._asdict(), "asked": self._recorded(k)})
-        found = self.clients.ask(at, rounds)
+        may_forget = self.reminded < at.number and keeps_nothing(self.job, at.x0, self.survey.n)
+        try:
+            found = self.clients.ask(at, rounds, may_forget)
+        except Forgot as forgot:
+            self._begin_again(forgot)
+            return
         aside = at.aside.copy()
         aside[list(found.failed)] = found.spent.exchanges + ASIDE
         at = self._measured(replace(at, spent=found.spent, aside=aside), found, last=not rounds)
@@ -163,6 +170,20 @@ class Driver:
         self._save()
         named = {self.survey.nodes[i]: why for i, why in found.failed.items()}
         self._event("round" if rounds else "close", self.at.spent, named)
+
+    def _begin_again(self, forgot: Forgot) -> None:
+        """Tell clients that have lost their states, in which nothing was, how the run began; the exchange is to be
+        asked for again, once."""
+        at, nodes = self.at, self.survey.nodes
+        opening = Opening(self.name, self.job, self.post, lambda *_: None)
+        opening.spent = forgot.spent
+        for i in forgot.clients:
+            if opening.begin_again(self.survey, at.x0, i, int(at.answered[i])) != at.lipschitz[i]:
+                raise Stopped(f"node {nodes[i]} has lost its state, and its data have changed since the run began")
+        self.reminded = at.number
+        self.at = replace(at, spent=opening.spent._replace(exchanges=at.spent.exchanges))
+        self._save()
+        self.folder.event(event="began again", nodes=[nodes[i] for i in forgot.clients])
 
     def _next(self, last: int) -> range:
         """The rounds of the next exchange, if there are so many in the run."""
@@ -206,7 +227,8 @@ class Driver:
         pending, rows, x, spent = [], list(at.rows), at.x, at.spent
         for wanted, seen in zip(rounds, found.rounds, strict=True):
             k = wanted["k"]
-            steps[working], subgradients[working] = seen.steps, seen.subgradients
+            steps[working] = at.steps[working] + seen.steps
+            subgradients[working] = at.subgradients[working] + seen.subgradients
             with np.errstate(over="ignore", invalid="ignore"):
                 server = self.algorithm.server_round(k, server, seen.up)
             spent = spent._replace(round=k, local_steps=int(steps.max()), subgradients=int(subgradients.sum()))

@@ -39,6 +39,7 @@ BODIES: dict[str, frozenset[str]] = {
     "done": frozenset({"rounds", "values"}),
     "masked": frozenset({"rounds", "uploads", "values"}),  # instead of it, if secure
     "refused": frozenset({"why"}),
+    "forgotten": frozenset({"why"}),  # the same, where the node knows nothing of the run
     # files
     "state": frozenset(
         {"data", "answered", "terms", "begin", "problem", "done", "released"}

@@ -168,7 +168,8 @@ class Node:
         kept = self.state.load(asked.run)
         if kept is None or kept.begin is None:
             file = self.state.file(asked.run).name
-            raise Refused(f"it has no state of the run {asked.run}: the file {file} is not there; {LOST}")
+            why = f"it has no state of the run {asked.run}: the file {file} is not there; {LOST}"
+            return encode(asked._replace(kind="forgotten", body={"why": why}))
         begin, body = kept.begin, asked.body
         job, problem = _job(begin["job"]), self._problem_of(asked._replace(body=begin), kept.problem)
         if body["points"]:
@@ -295,8 +296,7 @@ class Node:
         if job.sends_cuts:
             local.certify()
         if state is not None:
-            local.slopes, local.subgradients = state["slopes"], state["subgradients"]
-            local.steps[:] = state["steps"]
+            local.slopes = state["slopes"]
         return local
 
     def _rows(self) -> Rows:

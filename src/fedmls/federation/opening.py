@@ -5,7 +5,7 @@ sums     if sums are secure: column sums, once for means and once more for scale
 begin    every node is told its number, its weight and the common columns, and tells G_i
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,17 @@ class Opening:
 
     def begin(self, survey: Survey, x0: Array) -> Array:
         """G_i of each client."""
+        begun = self._everyone("begin", self._begins(survey, x0, range(survey.n)), replies.begun)
+        return np.array([begun[node] for node in survey.nodes])
+
+    def begin_again(self, survey: Survey, x0: Array, client: int, exchange: int) -> float:
+        """Tell a client that has forgotten the run how it began, as if that had been in this exchange; return G_i."""
+        self.spent = self.spent._replace(exchanges=exchange - 1)
+        [G] = self._everyone("begin", self._begins(survey, x0, [client]), replies.begun).values()
+        return float(G)
+
+    def _begins(self, survey: Survey, x0: Array, clients: Iterable[int]) -> dict[str, dict[str, Any]]:
+        """What each of these clients is told when the run begins."""
         common = {
             "job": self.told,
             "n": survey.n,
@@ -87,12 +98,9 @@ class Opening:
             "scales": survey.scales,
             "start": x0,
         }
-        bodies = {
-            node: {**common, "client": i, "weight": float(survey.weights[i])} for i, node in enumerate(survey.nodes)
-        }
-        self.spent = self.spent._replace(vectors_down=survey.n)  # x0
-        begun = self._everyone("begin", bodies, replies.begun)
-        return np.array([begun[node] for node in survey.nodes])
+        bodies = {survey.nodes[i]: {**common, "client": i, "weight": float(survey.weights[i])} for i in clients}
+        self.spent = self.spent.plus(Counters(vectors_down=len(bodies)))  # x0
+        return bodies
 
     def _everyone(
         self, kind: str, bodies: dict[str, dict[str, Any]], check: Callable[[bytes, Message], Any]

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, MessageError, encode, printable
-from fedmls.federation.replies import NodeRefused
+from fedmls.federation.replies import NodeForgot, NodeRefused
 from fedmls.record import Counters
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class Stopped(ValueError):
 class Answers(NamedTuple):
     good: dict[str, Any]
     failed: dict[str, str]
+    forgot: list[str]  # nodes that know nothing of the run, where that is no failure
     cost: Counters
 
 
@@ -44,14 +45,22 @@ class Post:
     def __init__(self, transport: Transport, job: Job, event: Callable[..., None]) -> None:
         self.transport, self.job, self.event = transport, job, event
 
-    def ask(self, messages: Mapping[str, Message], check: Callable[[bytes, Message], T], all_needed: bool) -> Answers:
+    def ask(
+        self,
+        messages: Mapping[str, Message],
+        check: Callable[[bytes, Message], T],
+        all_needed: bool,
+        may_forget: bool = False,
+    ) -> Answers:
         """The checked answers, why others failed, and what it cost.
 
         all_needed: nobody can be left out, whatever the job says.
+        may_forget: to know nothing of the run is no failure.
         """
         sent = {node: encode(message) for node, message in messages.items()}
         good: dict[str, T] = {}
         failed: dict[str, str] = {}
+        forgot: list[str] = []
         waiting, pause, cost = list(sent), FIRST_PAUSE, Counters()
         while waiting:
             replies, failures = self.transport.exchange({node: sent[node] for node in waiting}, self.job.timeout)
@@ -60,7 +69,10 @@ class Post:
                 try:
                     good[node] = check(replies[node], messages[node])
                 except NodeRefused as error:
-                    bad[node] = f"refuses: {error}"
+                    if may_forget and isinstance(error, NodeForgot):
+                        forgot.append(node)
+                    else:
+                        bad[node] = f"refuses: {error}"
                 except MessageError as error:
                     bad[node] = f"sent what was rejected: {error}"
                 except Exception as error:  # no check should raise it: a fault of ours, but of this reply's making
@@ -79,7 +91,7 @@ class Post:
                 self.event(event="waiting", nodes=missing)
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-        return Answers(good, failed, cost)
+        return Answers(good, failed, forgot, cost)
 
     def _judge(self, failures: dict[str, str], policy: str, all_needed: bool) -> None:
         if failures and (policy == "stop" or (policy == "without" and all_needed)):

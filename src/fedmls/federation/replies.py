@@ -24,6 +24,10 @@ class NodeRefused(ValueError):
     """A node's own word."""
 
 
+class NodeForgot(NodeRefused):
+    """A node's own word that it knows nothing of the run."""
+
+
 class Shapes(NamedTuple):
     """What a round's upload looks like: the shape of each field, how long it may be, and which are sent on demand."""
 
@@ -118,9 +122,9 @@ def opened(data: bytes, asked: Message, kind: str, limit: int, packed: bool = Fa
     packed: its arrays may take ``limit`` bytes; otherwise no more than the reply itself, which holds them as they are.
     """
     reply = decode(data, limit, limit if packed else len(data))
-    if reply.kind == "refused":
+    if reply.kind in ("refused", "forgotten"):
         why = reply.body["why"]
-        raise NodeRefused(
+        raise (NodeRefused if reply.kind == "refused" else NodeForgot)(
             printable(why) if isinstance(why, str) and why.isprintable() else "it refuses and does not say why"
         )
     if reply.run != asked.run:

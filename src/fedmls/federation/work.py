@@ -32,18 +32,24 @@ def flat(done: list[dict[str, Any]]) -> Array:
 
 
 def snapshot(client: Any, local: RowsLocal) -> dict[str, Any]:
-    return {
-        "client": client._asdict(),
-        "slopes": local.slopes,
-        "steps": int(local.steps[0]),
-        "subgradients": local.subgradients,
-    }
+    return {"client": client._asdict(), "slopes": local.slopes}
+
+
+def keeps_nothing(job: Job, start: Array, n: int) -> bool:
+    """Return whether a client could do its next round without what it has kept of the run.
+
+    That is so if its state is empty and it adds up no slopes. If sums are secure, or noise is added, what it keeps also
+    guards that no mask hides two values and that no more rounds are answered than ε was told for.
+    """
+    _, client = job.algorithm.init(start, n)
+    guards = job.secure or job.privacy is not None
+    return not guards and not job.sends_cuts and all(np.size(value) == 0 for value in client)
 
 
 def work(
     job: Job, begin: dict[str, Any], before: dict[str, Any], local: RowsLocal, rounds: Any
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """The client's state after the rounds, and what it sends."""
+    """The client's state after the rounds, and what it sends; steps and subgradients count from the first of them."""
     algorithm = job.algorithm
     down_type, _ = message_types(algorithm)
     _, fresh = algorithm.init(begin["start"], begin["n"])
