@@ -162,7 +162,7 @@ class Drill:
             run = Background(deployment, folder)
             if not run.ended(RUN_SECONDS) or run.error:
                 return row._replace(note=f"{note}; and then: {run.error or 'it hangs'}")
-        lost = f"{usual.lost(*before, exchange_times(folder)):.0f}"
+        lost = str(round(usual.lost(*before, exchange_times(folder))))
         return row._replace(outcome=HOW[fault.then], lost=lost, equal=is_equal(folder, model), note=note)
 
     def mended(self, fault: Fault, folder: Path) -> Any:
@@ -198,7 +198,7 @@ class Drill:
                 return row._replace(note="--resume did not end")
         if second.returncode:
             return row._replace(note=said.strip()[-300:])
-        lost = f"{usual.lost(exchange_times(folder)):.0f}"
+        lost = str(round(usual.lost(exchange_times(folder))))
         return row._replace(outcome="survived, --resume", lost=lost, equal=is_equal(folder, self.model))
 
 
