@@ -3,7 +3,11 @@ middle of a run: ``make drill``, ``make drill ENGINE=flower SEED=2 ONLY=killed``
 
 A run is FedMLS with paired rounds. Each fault strikes at a moment that the seed tells: after which exchange, and how
 long after it. The run has to come to its end, and to the model of the same federation within one process, to the last
-bit. Seconds lost are those from the first exchange to the last, less those of a run that nothing happened to.
+bit. Where it must not go on, it has to say why, and what is begun in its place has to come to its end.
+
+Seconds lost are those from the first round's exchange to the last, less what as many exchanges take at the run's own
+pace: the median of its pauses between two of them. The row "nothing" is a run that nothing happens to, and shows how
+far from zero that is by itself.
 """
 
 import argparse
@@ -26,7 +30,7 @@ from typing import Any, NamedTuple
 import drill_faults as faults
 import numpy as np
 from drill_deployments import DEPLOYMENTS, VICTIM, Background, exchanges, wait_until
-from drill_faults import AGAIN, COMMAND, FAULTS, GOES_ON, NEW_START, Fault, Scene, small_disk
+from drill_faults import AGAIN, COMMAND, FAULTS, GOES_ON, NEW_START, NOTHING, Fault, Scene, small_disk
 
 import fedmls
 from fedmls.federation import InProcess, Job, NodeConfig, drive
@@ -36,9 +40,12 @@ from fedmls.results.layout import MODEL
 
 ROUNDS = {"nvflare": 160, "flower": 14}  # some twenty seconds each
 RUN_SECONDS = 300.0  # for a run to come to its end
+FIRST = 4  # the exchange of the first round; it and those before it are slow, and nothing happens before its end
 CLOSE = 1e-12  # to the simulation, which does not round to the steps of secure sums
-NOT_TRIED = "not tried"
-TITLES = ("engine", "what happened", "after", "survived", "s lost", "equal")
+HOW = {GOES_ON: "survived", AGAIN: "stopped, run again", NEW_START: "refused, as it must"}
+FAILED, NOT_TRIED = "FAILED", "not tried"
+TITLES = ("engine", "what happened", "after", "outcome", "s lost", "equal")
+WIDTHS = (8, 34, 6, 20, 7, 5)
 
 
 class Moment(NamedTuple):
@@ -50,27 +57,36 @@ class Row(NamedTuple):
     engine: str
     fault: str
     after: str  # which exchange
-    survived: str
+    outcome: str
     lost: str
     equal: str
     note: str = ""
 
     @property
     def good(self) -> bool:
-        return self.survived == NOT_TRIED or (not self.survived.startswith("NO") and self.equal == "yes")
+        return self.outcome == NOT_TRIED or (self.outcome != FAILED and self.equal == "yes")
 
 
 class Usual(NamedTuple):
-    """A run that nothing happens to."""
+    """What is known of a run that nothing happens to."""
 
-    seconds: float
     exchanges: int
     pause: float  # between two exchanges
 
     def moment(self, seed: int, engine: str, fault: str) -> Moment:
         """In the first half of the run, but for the exchanges before round 1."""
         numbers = random.Random(f"{seed} {engine} {fault}")
-        return Moment(numbers.randint(4, max(4, self.exchanges // 2)), numbers.uniform(0.0, self.pause))
+        return Moment(numbers.randint(FIRST, max(FIRST, self.exchanges // 2)), numbers.uniform(0.0, self.pause))
+
+    def lost(self, *times: Sequence[float]) -> float:
+        """Return the seconds that a run lost, by the times of its exchanges: one sequence for each part of the run."""
+        pace = median(pauses(*times))
+        return times[-1][-1] - times[0][FIRST - 1] - (self.exchanges - FIRST) * pace
+
+
+def pauses(*times: Sequence[float]) -> list[float]:
+    """Return the seconds between exchanges that follow each other, from that of the first round on."""
+    return [after - before for part in times for before, after in pairwise(part[FIRST - 1 :])]
 
 
 class Drill:
@@ -102,7 +118,7 @@ class Drill:
             usual: Usual | None = None
             while waiting:
                 with DEPLOYMENTS[self.engine](self.folder / "deployment", self.nodes) as deployment:
-                    usual = usual or self.undisturbed(deployment)
+                    usual = usual or self.warm_up(deployment)
                     while waiting:
                         number, fault = waiting.pop(0)
                         if fault.disk and not small[fault.disk]:
@@ -115,41 +131,40 @@ class Drill:
             if command:
                 yield self.command(usual)
 
-    def undisturbed(self, deployment: Any) -> Usual:
-        """Of two runs the second: the first one of a deployment is slower."""
-        for number in (1, 2):
-            folder = self.folder / f"undisturbed-{number}"
-            self.job.write(folder)
-            run = Background(deployment, folder)
-            if not run.ended(RUN_SECONDS) or run.error:
-                raise RuntimeError(f"a run that nothing happened to did not end well: {run.error or 'it hangs'}")
+    def warm_up(self, deployment: Any) -> Usual:
+        """Return what the first run of a deployment shows; it is slower than the next ones."""
+        folder = self.folder / "warm-up"
+        self.job.write(folder)
+        run = Background(deployment, folder)
+        if not run.ended(RUN_SECONDS) or run.error:
+            raise RuntimeError(f"a run that nothing happened to did not end well: {run.error or 'it hangs'}")
         times = exchange_times(folder)
-        pauses = [after - before for before, after in pairwise(times)]
-        return Usual(times[-1] - times[0], len(times), median(pauses))
+        return Usual(len(times), median(pauses(times)))
 
     def one(self, deployment: Any, usual: Usual, fault: Fault, folder: Path) -> Row:
+        """Run the job, let the fault strike, and return what became of the run."""
         moment = usual.moment(self.seed, self.engine, fault.title)
         self.job.write(folder)
         run = Background(deployment, folder)
-        row = Row(self.engine, fault.title, str(moment.exchange), "NO", "–", "–")
+        row = Row(self.engine, fault.title, "–" if fault.title == NOTHING else str(moment.exchange), FAILED, "–", "–")
         try:
             await_moment(moment, folder, run)
-            began = exchange_times(folder)[0]
             fault.strike(Scene(deployment, self.nodes, run))
         except Exception as error:
             return row._replace(note=f"{type(error).__name__}: {error}")
         if not run.ended(RUN_SECONDS):
             return row._replace(note=f"it has not ended after {RUN_SECONDS:g} s")
-        if bool(run.error) != (fault.then != GOES_ON):
+        if fault.says not in run.error or bool(fault.says) != bool(run.error):
             return row._replace(note=run.error or "the run went on as if nothing had happened")
-        model, note = self.model, run.error
+        model, note, before = self.model, run.error, []
         if fault.then != GOES_ON:
+            before = [exchange_times(folder)] if fault.then == NEW_START else []  # which the new start forgets
             model = self.mended(fault, folder)
             run = Background(deployment, folder)
             if not run.ended(RUN_SECONDS) or run.error:
                 return row._replace(note=f"{note}; and then: {run.error or 'it hangs'}")
-        lost = exchange_times(folder)[-1] - began - usual.seconds
-        return row._replace(survived=HOW[fault.then], lost=f"{lost:.0f}", equal=is_equal(folder, model), note=note)
+        lost = str(round(usual.lost(*before, exchange_times(folder))))
+        return row._replace(outcome=HOW[fault.then], lost=lost, equal=is_equal(folder, model), note=note)
 
     def mended(self, fault: Fault, folder: Path) -> Any:
         """Make room again, or begin a new run at the last model; the model that has to come of it."""
@@ -169,15 +184,14 @@ class Drill:
         options = ["--engine", self.engine, "--parts", str(next(iter(self.nodes.values())).parent)]
         (self.folder / "trial.toml").write_bytes(job_text(self.job, self.folder / "file"))
         options += ["--job", str(self.folder / "trial.toml"), "--out", str(folder)]
-        usual = usual or Usual(0.0, self.job.rounds // 2, 0.1)
+        usual = usual or Usual(self.job.rounds // 2 + 3, 0.1)
         moment = usual.moment(self.seed, self.engine, COMMAND)
-        row = Row(self.engine, COMMAND, str(moment.exchange), "NO", "–", "–")
+        row = Row(self.engine, COMMAND, str(moment.exchange), FAILED, "–", "–")
         with started([*program, *options]) as first:
             if not wait_until(lambda: first.poll() is not None or exchanges(folder) >= moment.exchange, RUN_SECONDS):
                 return row._replace(note="it came to no exchange")
             time.sleep(moment.seconds)
             first.kill()
-        began = exchange_times(folder)[0]
         with started([*program, "--resume", "--out", str(folder)]) as second:
             try:
                 said = second.communicate(timeout=RUN_SECONDS)[0]
@@ -185,11 +199,8 @@ class Drill:
                 return row._replace(note="--resume did not end")
         if second.returncode:
             return row._replace(note=said.strip()[-300:])
-        lost = exchange_times(folder)[-1] - began - usual.seconds
-        return row._replace(survived="by --resume", lost=f"{lost:.0f}", equal=is_equal(folder, self.model))
-
-
-HOW = {GOES_ON: "yes", AGAIN: "run again", NEW_START: "new start"}
+        lost = str(round(usual.lost(exchange_times(folder))))
+        return row._replace(outcome="survived, --resume", lost=lost, equal=is_equal(folder, self.model))
 
 
 @contextmanager
@@ -228,17 +239,21 @@ def is_equal(folder: Path, model: Any) -> str:
 
 def table(rows: Iterable[Row]) -> list[str]:
     """At most 80 columns."""
-    widths, lines = (8, 38, 6, 12, 7, 6), []
+    lines = []
     for cells in (TITLES, *(row[:6] for row in rows)):
         line = [f"{cell:<{width}}" if i in (0, 1, 3) else f"{cell:>{width - 1}} "
-                for i, (cell, width) in enumerate(zip(cells, widths, strict=True))]  # fmt: skip
+                for i, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True))]  # fmt: skip
         lines.append("".join(line).rstrip())
     return lines
 
 
 def markdown(rows: Iterable[Row], seed: int) -> str:
+    """Return the table with the words in which runs ended."""
     lines = [f"`make drill SEED={seed}`, {datetime.now(UTC):%Y-%m-%d}:", "", f"| {' | '.join(TITLES)} |"]
-    lines += ["|---|---|--:|---|--:|---|", *(f"| {' | '.join(row[:6])} |" for row in rows)]
+    lines.append("|---|---|--:|---|--:|---|")
+    for row in rows:
+        outcome = f"{row.outcome}: {row.note}" if row.note else row.outcome
+        lines.append(f"| {' | '.join(row._replace(outcome=outcome)[:6])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -246,7 +261,8 @@ def engine_rows(engine: str, seed: int, only: str) -> Iterator[Row]:
     if find_spec(ENGINES[engine].package) is None:
         yield Row(engine, "all of it", "–", NOT_TRIED, "–", "–", f"{ENGINES[engine].title} is not installed")
         return
-    wanted = [fault for fault in FAULTS if fault.engine in ("", engine) and only in fault.title]
+    own = [fault for fault in FAULTS if fault.engine in ("", engine)]
+    wanted = [fault for fault in own if only in fault.title or fault.title == NOTHING]
     with tempfile.TemporaryDirectory(prefix="fedmls-drill-") as folder:
         yield from Drill(engine, seed, Path(folder)).rows(wanted, only in COMMAND)
 

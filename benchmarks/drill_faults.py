@@ -45,6 +45,7 @@ class Fault(NamedTuple):
     title: str
     strike: Callable[[Scene], object]
     then: str = GOES_ON
+    says: str = ""  # in the words in which the run must end then
     engine: str = ""  # the only one that has it
     disk: str = ""  # what has to be on a small disk: "node" or "server"
 
@@ -153,29 +154,32 @@ def small_disk(folder: Path) -> Iterator[bool]:
 
 
 ALL, FIRST = slice(None), slice(0, 1)
+NOTHING = "nothing"
 FAULTS = [
-    Fault("killed: a node, all its processes", kills(VICTIM, ALL)),
+    Fault(NOTHING, lambda scene: None),
+    Fault("killed: all of a node", kills(VICTIM, ALL)),
     Fault("killed: a node's parent process", kills(VICTIM, FIRST)),
     Fault("killed: a node's job process", kills(VICTIM, slice(1, 2)), engine="nvflare"),
     Fault("killed: a node's SuperNode", kills(VICTIM, slice(1, 2)), engine="flower"),
     Fault("killed: a node's SuperExec", kills(VICTIM, slice(2, 3)), engine="flower"),
     Fault("killed: a node's worker", kills(VICTIM, slice(3, 4)), engine="flower"),
-    Fault("killed: the server, all its processes", kills(SERVER, ALL)),
-    Fault("killed: the server's parent process", kills(SERVER, FIRST)),
-    Fault("killed: the server's job process", kills(SERVER, slice(1, 2)), engine="nvflare"),
+    Fault("killed: all of the server", kills(SERVER, ALL)),
+    Fault("killed: server's parent process", kills(SERVER, FIRST)),
+    Fault("killed: server's job process", kills(SERVER, slice(1, 2)), engine="nvflare"),
     Fault("killed: the SuperLink", kills(SERVER, slice(1, 2)), engine="flower"),
-    Fault("killed: the server's SuperExec", kills(SERVER, slice(2, 3)), engine="flower"),
-    Fault("killed: the server's job process", kills(SERVER, slice(3, 4)), engine="flower"),
+    Fault("killed: server's SuperExec", kills(SERVER, slice(2, 3)), engine="flower"),
+    Fault("killed: server's job process", kills(SERVER, slice(3, 4)), engine="flower"),
     Fault("killed: the console", kills("console", ALL), engine="nvflare"),
+    Fault("killed: the guard", kills("guard", ALL)),
     Fault(f"stopped for {STOP_SECONDS:g} s: a node", halts(VICTIM)),
     Fault(f"stopped for {STOP_SECONDS:g} s: the server", halts(SERVER)),
     Fault(f"connection cut for {CUT_SECONDS:g} s", cuts),
     Fault("one node started twice", starts_twin),
     Fault("two drivers on one folder", starts_second_driver),
-    Fault("disk full: a node's", fills(lambda scene: scene.state), AGAIN, disk="node"),
-    Fault("disk full: the server's", fills(lambda scene: scene.run.folder), AGAIN, disk="server"),
-    Fault("state file deleted", changes_state(Path.unlink), NEW_START),
-    Fault("state file damaged, one bit", changes_state(damage), NEW_START),
-    Fault("state file of an older exchange", puts_back_old_state, NEW_START),
+    Fault("disk full: a node's", fills(lambda scene: scene.state), AGAIN, "site-2 refuses: it failed", disk="node"),
+    Fault("disk full: the server's", fills(lambda scene: scene.run.folder), AGAIN, "No space left", disk="server"),
+    Fault("state file deleted", changes_state(Path.unlink), NEW_START, "is not there"),
+    Fault("state file damaged, one bit", changes_state(damage), NEW_START, "is damaged"),
+    Fault("state file of an older exchange", puts_back_old_state, NEW_START, "was replaced by another"),
 ]
 COMMAND = "killed: the whole command"  # which is a command of its own, see drill.py

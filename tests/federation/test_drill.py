@@ -78,18 +78,28 @@ def test_a_proxy_cuts_and_heals(proxy):
 
 
 def test_moments_are_those_of_the_seed(drill):
-    usual = drill.Usual(seconds=20.0, exchanges=40, pause=0.5)
+    usual = drill.Usual(exchanges=40, pause=0.5)
     moments = [usual.moment(seed, "flower", "a node") for seed in range(200)]
     assert moments == [usual.moment(seed, "flower", "a node") for seed in range(200)]
     assert {moment.exchange for moment in moments} == set(range(4, 21))  # not in the last half
     assert all(0 <= moment.seconds <= 0.5 for moment in moments)
     assert len({usual.moment(1, engine, fault) for engine in ("nvflare", "flower") for fault in "abc"}) == 6
-    assert drill.Usual(1.0, 3, 0.1).moment(0, "flower", "a node").exchange == 4
+    assert drill.Usual(3, 0.1).moment(0, "flower", "a node").exchange == 4
+
+
+def test_seconds_lost_are_those_beyond_the_runs_own_pace(drill):
+    usual = drill.Usual(exchanges=11, pause=0.1)
+    even = [2.0 * i for i in range(11)]  # twenty times as slow as usual, and nothing is lost
+    assert usual.lost(even) == 0
+    assert usual.lost([-50.0, *even[1:]]) == 0  # before the first round
+    late = [time + (30.0 if i > 4 else 0.0) for i, time in enumerate(even)]
+    assert usual.lost(late) == 30
+    assert usual.lost(even[:4], [time + 10.0 for time in even]) == 10  # of a new start: the first part, and the wait
 
 
 def test_the_table_fits_a_terminal(drill):
     titles = [fault.title for fault in drill.FAULTS] + [drill.COMMAND]
-    rows = [drill.Row("nvflare", title, "123", drill.HOW[drill.NEW_START], "1234", "1e-15") for title in titles]
+    rows = [drill.Row("nvflare", title, "123", drill.HOW[drill.NEW_START], "1234", "1e-15", "why") for title in titles]
     lines = drill.table(rows)
     assert len(lines) == len(rows) + 1
     assert max(map(len, lines)) <= 80
@@ -97,22 +107,26 @@ def test_the_table_fits_a_terminal(drill):
         assert " ".join(row[:6]).split() == line.split()  # nothing runs into its neighbour
     text = drill.markdown(rows, seed=7)
     assert "SEED=7" in text
+    assert f"{drill.HOW[drill.NEW_START]}: why" in text
     assert len([line for line in text.splitlines() if line.startswith("| nvflare |")]) == len(rows)
 
 
 def test_what_counts_as_good(drill):
-    row = drill.Row("flower", "a node", "5", "yes", "3", "yes")
+    row = drill.Row("flower", "a node", "5", "survived", "3", "yes")
     assert row.good
-    assert row._replace(survived="new start").good
-    assert row._replace(survived=drill.NOT_TRIED, equal="–").good
-    assert not row._replace(survived="NO").good
+    assert row._replace(outcome=drill.HOW[drill.NEW_START]).good
+    assert row._replace(outcome=drill.NOT_TRIED, equal="–").good
+    assert not row._replace(outcome=drill.FAILED).good
     assert not row._replace(equal="1e-16").good
 
 
 def test_faults_have_names_of_their_own(drill):
     for engine in drill.DEPLOYMENTS:
         titles = [fault.title for fault in drill.FAULTS if fault.engine in ("", engine)]
-        assert len(titles) == len({*titles}) >= 17
+        assert len(titles) == len({*titles}) >= 18
+        assert titles[0] == drill.NOTHING
+    for fault in drill.FAULTS:
+        assert bool(fault.says) == (fault.then != drill.GOES_ON)  # who ends must say why
 
 
 def test_damage_is_one_bit(drill, tmp_path):
@@ -135,6 +149,8 @@ def test_processes_of_a_participant_are_found_and_halted(drill, tmp_path):
         assert deployments.wait_until(lambda: len(deployments.family(deployment, "site-2")) == 2, 60)
         first, second = deployments.family(deployment, "site-2")
         assert first == own
+        command = Path(f"/proc/{second}/cmdline")  # until it has one of its own its parent waits, and cannot be halted
+        assert deployments.wait_until(lambda: b"subprocess" not in command.read_bytes(), 60)
         with deployments.halted(deployment, "site-2"):
             assert deployments.wait_until(lambda: {state(first), state(second)} == {"T"}, 60)
         assert deployments.wait_until(lambda: "T" not in (state(first), state(second)), 60)

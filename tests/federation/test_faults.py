@@ -17,6 +17,7 @@ from fedmls.federation import InProcess, Job, Node, Stopped, drive
 from fedmls.federation.codec import unseal
 from fedmls.federation.locks import exclusive
 from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
+from fedmls.federation.server.driver import keeps_nothing
 from tests.support.federations import Processes, Recording, federate, kept_state, parts
 from tests.support.problems import svm
 
@@ -215,6 +216,85 @@ def test_a_lost_state_is_refused_and_a_new_run_begins_at_the_model(tmp_path):
     np.testing.assert_array_equal(x, simulated(fedmls.FedMLS(), rounds=3))
     result = drive(tmp_path, InProcess(configs), resume=False, start=tmp_path)
     np.testing.assert_array_equal(result.x, simulated(fedmls.FedMLS(), x0=x))
+
+
+EMPTY = ("bundle", "fedavg", "fedmlsb", "fedprox", "subgradient")  # algorithms whose clients keep nothing
+
+
+class Forgetful(InProcess):
+    """A node's state files are deleted after these calls."""
+
+    def __init__(self, configs, forgets):
+        super().__init__(configs)
+        self.configs, self.forgets = configs, forgets
+
+    def exchange(self, messages, timeout):
+        answer = super().exchange(messages, timeout)
+        if self.forgets(self.calls):
+            for file in self.configs[1].state.glob("*.state"):
+                file.unlink()
+        return answer
+
+
+@pytest.mark.parametrize("name", fedmls.ALGORITHMS)
+def test_a_lost_state_in_which_nothing_was_is_no_loss(name, tmp_path):
+    """The node is told again how the run began; the model and the counts are those of a run that lost nothing."""
+    algorithm = fedmls.FedMLSP(participants=3) if name == "fedmlsp" else fedmls.ALGORITHMS[name]()
+    job = JOB | ({"l2": 0.1} if name == "cocoa" else {})
+    problem = svm(n=3, m=45, l2=job.get("l2", 0.0))
+    configs = parts(problem, tmp_path / "parts")
+    Job(algorithm=algorithm, **job).write(tmp_path)
+    forgetful = Forgetful(configs, lambda call: call in (3, 6))
+    if name not in EMPTY:
+        with pytest.raises(Stopped, match=r"^node site-2 refuses: it has no state of the run"):
+            drive(tmp_path, forgetful)
+        return
+    result = drive(tmp_path, forgetful)
+    run = fedmls.simulate(algorithm, problem, optimum=None, **JOB)
+    np.testing.assert_array_equal(result.x, run.x)
+    for column in ("local_steps", "subgradients"):
+        np.testing.assert_array_equal(result.history[column], run.history[column])
+    told = [event["nodes"] for event in events(tmp_path) if event.get("event") == "began again"]
+    assert told == [["site-2"], ["site-2"]]
+
+
+def test_beyond_200_coordinates_the_clients_of_fedmlsb_keep_something():
+    job = Job(algorithm=fedmls.FedMLSB(), **JOB)
+    assert keeps_nothing(job, np.zeros(200), 3)
+    assert not keeps_nothing(job, np.zeros(201), 3)
+
+
+def test_a_lost_state_of_a_run_that_was_stopped_is_no_loss_if_nothing_was_in_it(tmp_path):
+    configs, file = stopped_halfway(tmp_path, fedmls.FedMLSB())
+    file.unlink()
+    result = drive(tmp_path, InProcess(configs))
+    np.testing.assert_array_equal(result.x, simulated(fedmls.FedMLSB()))
+
+
+def test_a_node_that_forgets_whatever_it_is_told_ends_the_run(tmp_path):
+    configs = parts(PROBLEM, tmp_path / "parts")
+    Job(algorithm=fedmls.FedMLSB(), **JOB).write(tmp_path)
+    with pytest.raises(Stopped, match=r"^node site-2 refuses: it has no state of the run .* is not there"):
+        drive(tmp_path, Forgetful(configs, lambda call: call >= 4))
+
+
+def test_a_node_that_forgets_and_has_other_data_by_then_ends_the_run(tmp_path):
+    configs, file = stopped_halfway(tmp_path, fedmls.FedMLSB())
+    file.unlink()
+    with np.load(configs[1].data) as arrays:
+        X, y = arrays["X"], arrays["y"]
+    X[3, 1] += 1e-6
+    np.savez(configs[1].data, X=X, y=y)
+    with pytest.raises(Stopped, match=r"^node site-2 has lost its state, and its data have changed"):
+        drive(tmp_path, InProcess(configs))
+
+
+def test_with_secure_sums_a_lost_state_is_refused_even_if_nothing_was_in_it(tmp_path):
+    """It was what guarded that no mask hides two values."""
+    configs = parts(PROBLEM, tmp_path / "parts")
+    Job(algorithm=fedmls.FedMLSB(), secure=True, **JOB).write(tmp_path)
+    with pytest.raises(Stopped, match=r"^node site-2 refuses: it has no state of the run"):
+        drive(tmp_path, Forgetful(configs, lambda call: call == 4))
 
 
 @pytest.mark.parametrize(

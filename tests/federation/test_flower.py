@@ -435,6 +435,37 @@ assert time.monotonic() - began < 2.9
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
+def test_a_node_sends_a_reply_that_it_has_left_when_there_is_no_message():
+    """Not only after the next message, in the place of that one's reply, for ever."""
+    program = """
+import inspect
+from fedmls.federation.deploy import flower_warm
+flower_warm.shorten_pauses(0.1)
+from flwr.app import Message, RecordDict
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supernode import start_client_internal as node
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.nodestate import NodeStateFactory
+TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+stores = ObjectStoreFactory()
+state, store = NodeStateFactory(stores).state(), stores.store()
+rest = dict.fromkeys(("node_config", "get_run", "get_fab", "pull_object", "confirm_message_received"))
+idle = dict(state=state, object_store=store, receive=lambda: None, trusted_entities=None, **rest)
+assert node._pull_and_store_message(**idle) is None
+asked = Message(RecordDict(), 1, "train")
+asked.metadata.__dict__["_message_id"] = "asked"
+node._insert_message(Message(RecordDict(), reply_to=asked), state, store)
+assert node._pull_and_store_message(**idle) is not None
+sent = []
+state.get_message_processing_duration = lambda message_id: 0.0
+node._push_messages(state, store, lambda message, *_: sent.append(message) or (set(), ""), None)
+assert [message.metadata.reply_to_message_id for message in sent] == ["asked"]
+assert node._pull_and_store_message(**idle) is None
+assert "_pull_and_store_message(" in inspect.getsource(node.start_client_internal)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+
+
 def test_the_page_tells_the_pauses_that_the_code_sets():
     from flwr.common import constant
 

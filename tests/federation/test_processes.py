@@ -23,7 +23,7 @@ from fedmls.federation.deploy.processes import (
     marked,
 )
 from fedmls.federation.deploy.restarts import MOST, Restarts
-from fedmls.federation.server.outcome import attempt, has_ended
+from fedmls.federation.server.outcome import ROOM, attempt, has_ended
 from tests.support.federations import wait_until
 
 # A participant that starts another process in a session of its own, as NVFlare does for a job.
@@ -202,6 +202,25 @@ def test_how_an_attempt_ended_is_known_by_its_name(tmp_path):
         with pytest.raises(type(error)), attempt(tmp_path, "third", lambda given_up=given_up: given_up):
             raise error
         assert not has_ended(tmp_path, "third")
+
+
+def test_how_an_attempt_ended_is_known_although_the_disk_is_full(tmp_path, monkeypatch):
+    """There is room for it since the attempt began."""
+    why = "[Errno 28] No space left on device: ü" + 10_000 * "\x00"
+
+    def full(file):
+        raise OSError(why)
+
+    def try_it():
+        with attempt(tmp_path, "first"):
+            monkeypatch.setattr("fedmls.federation.server.outcome.whole_file", full)
+            raise OSError(why)
+
+    with pytest.raises(OSError, match="No space"):
+        try_it()
+    assert [file.stat().st_size for file in tmp_path.iterdir()] == [ROOM]
+    with pytest.raises(Stopped, match=r"No space left on device: ü"):
+        has_ended(tmp_path, "first")
 
 
 @pytest.mark.parametrize(
