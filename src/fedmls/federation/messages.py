@@ -117,8 +117,8 @@ class Cut(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """One round of a client: the fields of the algorithm's Up, a cut if one is due, and the work done in the exchange so
-    far.
+    """One round of a client: the fields of the algorithm's Up, a cut if one is due, and the work done in the exchange
+    so far.
     """
 
     k: int
