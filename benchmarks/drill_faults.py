@@ -5,13 +5,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drill_deployments import SERVER, TWIN, VICTIM, Background, exchanges, family, halted, kill, wait_until
 
 from fedmls.federation import InProcess, NodeConfig, Stopped, drive
+from fedmls.federation.messages import MessageError, unseal
 
 STOP_SECONDS, CUT_SECONDS, TWIN_SECONDS = 10.0, 30.0, 15.0
 TRIES = 10  # to change a state file while no node is about to write it anew
@@ -116,9 +117,12 @@ def changes_state(change: Callable[[Path], object]) -> Callable[[Scene], None]:
 
 
 def damage(file: Path) -> None:
+    """Change one bit of a state file, unless it is damaged already: the same bit once more would mend it."""
     data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+    with suppress(MessageError):
+        unseal(bytes(data))
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
 
 
 def puts_back_old_state(scene: Scene) -> None:
