@@ -171,7 +171,7 @@ def test_ctrl_c_while_the_optimum_is_solved_for(tmp_path):
     """In the middle of a solver, which knows nothing of signals; this one is a sleep outside the interpreter's lock."""
     (tmp_path / "sitecustomize.py").write_text(
         "import ctypes\n"
-        "from fedmls import programs\n"
+        "from fedmls.optima import programs\n"
         "def solve(program):\n"
         "    open('solving', 'w').close()\n"
         "    ctypes.CDLL(None).sleep(300)\n"
