@@ -12,6 +12,14 @@ settings.load_profile("fedmls")
 # Some shells start background jobs with Ctrl-C ignored, which the processes started by the tests would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that look at a page."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
     "--no-sandbox",

@@ -39,6 +39,7 @@ def run(*arguments, cwd, code=0, **env):
     return done
 
 
+@pytest.mark.processes
 def test_a_sound_installation(tmp_path):
     done = run(cwd=tmp_path)
     assert done.stderr == ""
@@ -52,6 +53,7 @@ def test_a_sound_installation(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_as_json(tmp_path):
     found = json.loads(run("--json", cwd=tmp_path).stdout)
     assert found["broken"] == []
@@ -99,6 +101,7 @@ def test_a_loop_that_computes_something_else_is_broken(monkeypatch):
     assert "compiled loop  does not work" in "\n".join(doctor.lines(found))
 
 
+@pytest.mark.processes
 def test_without_compilation_the_exit_code_is_one(tmp_path):
     done = run(cwd=tmp_path, code=1, NUMBA_DISABLE_JIT="1")
     assert "BROKEN: the compiled loop does not run: TypeError: for compiled code only" in done.stdout
@@ -161,12 +164,14 @@ def interrupted(command, ready, cwd, **env):
     return process.returncode, err
 
 
+@pytest.mark.processes
 def test_ctrl_c_while_the_loop_is_compiled(tmp_path):
     cache = tmp_path / "cache"
     ready = lambda: cache.exists() and any(cache.rglob("*.nbi"))  # noqa: E731 (the first of several functions is done)
     assert interrupted(["doctor"], ready, tmp_path, NUMBA_CACHE_DIR=str(cache)) == (130, "stopped\n")
 
 
+@pytest.mark.processes
 def test_ctrl_c_while_the_optimum_is_solved_for(tmp_path):
     """In the middle of a solver, which knows nothing of signals; this one is a sleep outside the interpreter's lock."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -183,6 +188,7 @@ def test_ctrl_c_while_the_optimum_is_solved_for(tmp_path):
     assert time.monotonic() - began < 250
 
 
+@pytest.mark.processes
 def test_ctrl_c_in_a_comparison(tmp_path):
     ready = lambda: any(tmp_path.glob("out/runs/*.parquet"))  # noqa: E731
     command = ["compare", "--algorithms", "fedavg,fedmls", "--rounds", "400", "--out", "out", "--jobs", "1"]
@@ -193,6 +199,7 @@ def test_ctrl_c_in_a_comparison(tmp_path):
     assert err.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_a_reader_that_goes_away_is_no_error(tmp_path):
     done = subprocess.run(
         f"{sys.executable} -m fedmls.cli compare --list | true",

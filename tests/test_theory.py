@@ -233,6 +233,7 @@ def command(*options):
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.processes
 def test_the_command_puts_both_rules_side_by_side():
     done = command("--eps", "0.1", "--dimension", "7")
     assert (done.returncode, done.stderr) == (0, "")
@@ -254,6 +255,7 @@ def test_the_command_puts_both_rules_side_by_side():
     assert "bytes" not in command("--eps", "0.1").stdout
 
 
+@pytest.mark.processes
 def test_the_command_tells_errors_in_one_line():
     done = command("--eps", "-1")
     assert (done.returncode, done.stderr) == (2, "error: eps is -1.0; it must be a positive number\n")

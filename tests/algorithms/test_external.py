@@ -100,6 +100,7 @@ def test_simulate_and_sweep_also_in_processes_of_their_own(address, tmp_path):
         assert all(np.array_equal(run.x, x) for run, x in zip(runs, wanted, strict=True))
 
 
+@pytest.mark.processes
 def test_another_process_finds_it_by_its_file(address, tmp_path):
     kept = tmp_path / "algorithm.pickle"
     kept.write_bytes(pickle.dumps(fedmls.make(address, eta=0.5)))

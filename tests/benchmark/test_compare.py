@@ -491,6 +491,7 @@ def test_bad_input(changes, message, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -506,6 +507,7 @@ def test_errors_are_one_line(arguments, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_the_command(tmp_path):
     options = ["--rounds", "5", "--grid", "2", "--algorithms", "fedmls,fedavg,admm", "--out", "out"]
     shown = command("compare", "chain-8", "lad-none-d10-n3", *options, cwd=tmp_path)
@@ -520,6 +522,7 @@ def test_the_command(tmp_path):
     assert names == {"runs", "report.md", "profile.png", "profile.pdf", *tabled}
 
 
+@pytest.mark.processes
 def test_the_list(tmp_path):
     listed = command("compare", "--list", cwd=tmp_path).stdout
     for name in (*SUITE, *METHODS):

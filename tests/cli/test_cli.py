@@ -32,6 +32,7 @@ def reproduced(tmp_path_factory):
     return folder, fedmls(*SMALL, "--out", "out", cwd=folder)
 
 
+@pytest.mark.processes
 def test_reproduce_writes_a_results_folder(reproduced):
     folder, done = reproduced
     out = folder / "out"
@@ -61,6 +62,7 @@ def test_reproduce_writes_a_results_folder(reproduced):
         assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
 
 
+@pytest.mark.processes
 def test_the_table_is_the_history(reproduced):
     folder, _ = reproduced
     history, summary = read_results(folder / "out")[1:3]
@@ -80,6 +82,7 @@ def test_the_table_is_the_history(reproduced):
     assert markdown[0].startswith("| method | variant | parameter | relative gap |")
 
 
+@pytest.mark.processes
 def test_a_second_start_runs_nothing_again(reproduced):
     folder, first = reproduced
     before = {f.name: f.stat().st_mtime_ns for f in (folder / "out" / "runs").iterdir()}
@@ -88,6 +91,7 @@ def test_a_second_start_runs_nothing_again(reproduced):
     assert again.stdout == first.stdout
 
 
+@pytest.mark.processes
 def test_ctrl_c_and_start_again(tmp_path):
     command = ["reproduce", "--rounds", "3000", "--seeds", "1", "--out", "out"]
     process = subprocess.Popen(
@@ -123,6 +127,7 @@ def no_process_left(group):
     return False
 
 
+@pytest.mark.processes
 def test_holdout_measures_accuracy_on_rows_that_were_not_used(tmp_path):
     done = fedmls("reproduce", "--rounds", "30", "--seeds", "1", "--holdout", "0.2", cwd=tmp_path)
     out = tmp_path / "results" / "paper-30-rounds-holdout-0.2"
@@ -142,6 +147,7 @@ def test_the_split_of_the_released_code():
     assert whole.n == problem.n == 10
 
 
+@pytest.mark.processes
 def test_the_set_up_of_the_paper(reproduced):
     folder, _ = reproduced
     setup = read_results(folder / "out").setup
@@ -153,6 +159,7 @@ def test_the_set_up_of_the_paper(reproduced):
     assert setup["seeds"] == 2
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -170,6 +177,7 @@ def test_errors_are_one_line(arguments, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_help_and_list(tmp_path):
     assert "reproduce" in fedmls("--help", cwd=tmp_path).stdout
     listed = fedmls("list", cwd=tmp_path).stdout
@@ -178,6 +186,7 @@ def test_help_and_list(tmp_path):
     assert fedmls("--version", cwd=tmp_path).stdout.startswith("fedmls 0.")
 
 
+@pytest.mark.processes
 def test_importing_the_package_stays_light():
     """What costs start-up time is loaded when it is needed."""
     heavy = (

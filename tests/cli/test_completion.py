@@ -62,6 +62,7 @@ def pressed(home, *words):
     return bash(script, home, "fedmls", *words).split()
 
 
+@pytest.mark.processes
 @needs_bash
 @pytest.mark.parametrize(
     ("words", "offered"),
@@ -81,12 +82,14 @@ def test_the_tab_key(words, offered, home):
     assert pressed(home, *words) == offered
 
 
+@pytest.mark.processes
 @needs_bash
 def test_the_script_that_is_shown_is_the_one_that_is_installed(home):
     shown = bash("fedmls --show-completion && true", home)
     assert shown.strip() == (home / ".bash_completions" / "fedmls.sh").read_text().strip()
 
 
+@pytest.mark.processes
 def test_completion_loads_nothing_heavy():
     heavy = ("pandas", "sklearn", "matplotlib", "pyarrow", "scipy.sparse", "joblib", "clarabel", "plotly")
     code = f"""
@@ -117,6 +120,7 @@ def start_page(columns):
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("columns", [80, 140])
 def test_fedmls_alone_says_what_to_do_first(columns):
     done = start_page(columns)

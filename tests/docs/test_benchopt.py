@@ -51,6 +51,7 @@ def test_the_example_is_complete():
     }
 
 
+@pytest.mark.processes
 def test_fedmls_and_scikit_learn_come_to_the_same_value(benchopt):
     folder, _ = benchopt(
         *("run", ".", "-n", "12", "--no-plot", "--seed", "0", "--output", "out"),
@@ -69,6 +70,7 @@ def test_fedmls_and_scikit_learn_come_to_the_same_value(benchopt):
     assert theirs["objective_exchanges"].eq(0).all()
 
 
+@pytest.mark.processes
 def test_the_real_data_and_the_package_agree_on_the_objective(benchopt):
     folder, _ = benchopt(
         *("run", ".", "-n", "4", "--no-plot", "--seed", "0", "--output", "out"),
@@ -94,6 +96,7 @@ def breast_cancer():
     return X, np.where(y == 1, 1, -1), clients
 
 
+@pytest.mark.processes
 def test_benchopt_finds_nothing_to_complain_about(benchopt):
     _, output = benchopt("test", ".", "--skip-install")
     assert " passed" in output

@@ -63,6 +63,7 @@ def made(name="svm", rounds=4, algorithms=("fedmls",), **changes):
     return Experiment(make({"rounds": rounds, "algorithms": list(algorithms), "data": {"name": name}} | changes))
 
 
+@pytest.mark.processes
 def test_the_example_runs_as_it_stands(tmp_path):
     text = fedmls_run("--example", cwd=tmp_path).stdout
     assert text == shipped()["example"]
@@ -363,6 +364,7 @@ def test_figures_of_runs_that_ended_early_or_diverged(tmp_path):
     assert figures.draw(tmp_path)
 
 
+@pytest.mark.processes
 def test_bad_data_are_told_before_anything_is_written(tmp_path):
     frame().to_csv(tmp_path / "rows.csv", index=False)
     file = tmp_path / "my.toml"
@@ -390,6 +392,7 @@ def test_bad_data_are_told_before_anything_is_written(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my.toml", "rows.csv"]
 
 
+@pytest.mark.processes
 def test_the_command_line(tmp_path):
     (tmp_path / "my.toml").write_text('rounds = 3\nalgorithms = ["fedmls"]\n[data]\nname = "svm"\nrows = 50\n')
     done = fedmls_run(

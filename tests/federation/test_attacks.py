@@ -590,6 +590,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.processes
 def test_a_full_disk_is_told(tmp_path):
     configs = parts(PROBLEM, tmp_path / "parts")
     Job(algorithm=fedmls.FedMLS(), **JOB).write(tmp_path)

@@ -139,6 +139,7 @@ def test_damage_is_one_bit_however_often(drill, tmp_path):
         assert sum((a ^ b).bit_count() for a, b in zip(file.read_bytes(), whole, strict=True)) == 1
 
 
+@pytest.mark.processes
 def test_processes_of_a_participant_are_found_and_halted(drill, tmp_path):
     """The one that was started comes first."""
     from fedmls.federation.deploy.processes import Processes
@@ -167,6 +168,7 @@ def state(process):
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+@pytest.mark.processes
 def test_the_command_says_what_it_takes():
     done = subprocess.run(
         [sys.executable, BENCHMARKS / "drill.py", "--engine", "gloo"], capture_output=True, text=True, check=False

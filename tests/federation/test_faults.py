@@ -380,6 +380,7 @@ drive(job, InProcess([NodeConfig(name=n, data=d, state=s) for n, d, s in (a.spli
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("where", "exchange"), [("before", 5), ("after", 4), ("after", 2)])
 def test_a_server_killed_goes_on_to_the_same_model(where, exchange, tmp_path):
     configs = parts(PROBLEM, tmp_path / "parts")
@@ -405,6 +406,7 @@ with exclusive(Path(sys.argv[1]), wait=False):
 """
 
 
+@pytest.mark.processes
 def test_two_servers_do_not_share_a_folder(tmp_path):
     """The second is refused and writes nothing; when the first is killed, the kernel gives its lock back."""
     configs = parts(PROBLEM, tmp_path / "parts")

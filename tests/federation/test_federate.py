@@ -452,6 +452,7 @@ def deployed(name, *values):
     return pytest.param(name, *values, marks=marks)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("engine", "rounds", "kind"), [deployed("nvflare", 100, signal.SIGKILL), deployed("flower", 6, signal.SIGINT)]
 )

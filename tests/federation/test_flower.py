@@ -372,6 +372,7 @@ sys.exit(warm.Family(commands, ["first"], warm.prepare(folder, ("flwr-clientapp"
 """
 
 
+@pytest.mark.processes
 def test_warm_commands_are_forks_of_one_process(tmp_path):
     folder, out = tmp_path / "fork s", tmp_path / "out"
     with out.open("wb") as log:
@@ -398,6 +399,7 @@ sys.exit(warm.Family(commands, ["first"], warm.prepare(Path(sys.argv[1]), (warm.
 """
 
 
+@pytest.mark.processes
 def test_a_warm_command_ends_with_what_it_cannot_do_without(tmp_path):
     done = subprocess.run([sys.executable, "-c", LOST, str(tmp_path / "warm")], timeout=90, check=False)
     assert done.returncode == 256 - signal.SIGTERM
@@ -409,6 +411,7 @@ def test_a_warm_command_is_one_of_flowers(capsys):
     assert "invalid choice: 'flwr' (choose from 'flower-supernode', 'flower-superlink')" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_flowers_pauses_are_those_that_are_shortened():
     """Another version of Flower may have others."""
     program = """
@@ -435,6 +438,7 @@ assert time.monotonic() - began < 2.9
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
+@pytest.mark.processes
 def test_a_node_sends_a_reply_that_it_has_left_when_there_is_no_message():
     """Not only after the next message, in the place of that one's reply, for ever."""
     program = """
@@ -686,6 +690,7 @@ def test_processes_listen_on_loopback_and_call_nobody(deployed):
         assert {b"FLWR_TELEMETRY_ENABLED=0", b"FLWR_DISABLE_UPDATE_CHECK=1"} <= set(environment)
 
 
+@pytest.mark.processes
 @pytest.mark.deployed
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_a_deployment_that_is_broken_off_leaves_nothing_behind(kind, tmp_path):

@@ -417,6 +417,7 @@ def test_split_with_mistakes(options, message, tmp_path):
         split(tmp_path / "none.csv", tmp_path / "out")
 
 
+@pytest.mark.processes
 def test_split_from_the_command_line(tmp_path):
     frame(30).to_csv(tmp_path / "all.csv", index=False)
     command = [

@@ -99,6 +99,7 @@ time.sleep(100)
 """
 
 
+@pytest.mark.processes
 def test_a_guard_ends_the_deployment_of_an_owner_that_was_killed(tmp_path):
     key = tmp_path / "private" / "ca.key"
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)])
@@ -111,6 +112,7 @@ def test_a_guard_ends_the_deployment_of_an_owner_that_was_killed(tmp_path):
     assert not key.parent.exists()
 
 
+@pytest.mark.processes
 def test_what_a_killed_owner_and_its_guard_left_behind_is_named_and_ended_by_the_next_trial(tmp_path):
     from fedmls import doctor
 

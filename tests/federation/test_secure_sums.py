@@ -555,6 +555,7 @@ def test_a_file_that_is_no_key(content, tmp_path):
         drive(tmp_path, InProcess(configs))
 
 
+@pytest.mark.processes
 def test_the_command_tells_the_public_key(tmp_path):
     (tmp_path / "a.toml").write_text('name = "a"\ndata = "a.csv"\nstate = "state"\nkey = "keys/own.pem"\n')
     command = [sys.executable, "-m", "fedmls.cli", "key", str(tmp_path / "a.toml")]

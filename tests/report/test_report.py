@@ -477,6 +477,7 @@ def fedmls_report(*arguments, cwd, **options):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False, **options)
 
 
+@pytest.mark.processes
 def test_the_command_writes_into_the_folder_and_opens_it(trial, tmp_path):
     browser = f"{sys.executable} -c \"import sys; print('opened', sys.argv[1])\" %s"
     done = fedmls_report("trial", "--open", cwd=tmp_path, env=os.environ | {"BROWSER": browser})
@@ -485,6 +486,7 @@ def test_the_command_writes_into_the_folder_and_opens_it(trial, tmp_path):
     assert re.fullmatch(rf"trial/report.html \(\d\.\d MB\)\nopened {re.escape(file.as_uri())}\n", done.stdout)
 
 
+@pytest.mark.processes
 def test_the_command_writes_elsewhere(trial, tmp_path):
     done = fedmls_report("trial", "--out", "new/page.html", cwd=tmp_path)
     assert done.stdout.startswith("new/page.html (")
@@ -492,6 +494,7 @@ def test_the_command_writes_elsewhere(trial, tmp_path):
     assert not (trial / "report.html").exists()
 
 
+@pytest.mark.processes
 def test_an_error_of_the_command(tmp_path):
     done = fedmls_report("nowhere", cwd=tmp_path)
     assert done.returncode == 2

@@ -209,6 +209,7 @@ def test_ctrl_c_inside_the_compiled_loop_ends_with_the_exchange(tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.processes
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path):
     """SIGKILL in the middle; checkpoints every round."""
     script = textwrap.dedent(f"""

@@ -136,6 +136,7 @@ def test_the_optimum_is_solved_once_for_each_problem(monkeypatch):
     assert len(solved) == 3
 
 
+@pytest.mark.processes
 def test_runs_report_their_progress(tmp_path):
     """On a terminal the bar moves with the rounds, also of other processes."""
     script = textwrap.dedent("""
@@ -164,6 +165,7 @@ def test_diverged_runs_are_flagged_in_the_table_and_the_store(tmp_path):
     assert np.isfinite(table.select_dtypes("number").to_numpy()).all()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_ctrl_c_keeps_finished_runs(backend, jobs, tmp_path):
