@@ -3,7 +3,7 @@
 # make bench       measure the speed             make lock   new versions into requirements.lock (needs uv)
 # make docs        the documentation site, into build/docs (runs the examples, needs no network)
 # make test-federation   real federations on this machine, over NVFlare and Flower: minutes
-# make drill       the same, with kills, stops, full disks, cut connections: half an hour; a table
+# make drill       the same, with kills, stops, full disks, cut connections: an hour or more; a table
 #                  (ENGINE=nvflare or flower, SEED=2, ONLY='a part of a name', OUT=table.md)
 
 PYTHON ?= python3
