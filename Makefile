@@ -4,7 +4,7 @@
 # make docs        the documentation site, into build/docs (runs the examples, needs no network)
 # make dist        a wheel and an sdist, in dist make test-wheel   the wheel, in a fresh environment
 # make test-federation   real federations on this machine, over NVFlare and Flower: minutes
-# make drill       the same, with kills, stops, full disks, cut connections: half an hour; a table
+# make drill       the same, with kills, stops, full disks, cut connections: an hour or more; a table
 #                  (ENGINE=nvflare or flower, SEED=2, ONLY='a part of a name', OUT=table.md)
 
 PYTHON ?= python3
