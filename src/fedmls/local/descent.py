@@ -150,13 +150,17 @@ def descend_rows(
     l2, l1, penalised = penalty
     d = u0.shape[1]
     out, out_tilde = u0.copy(), u0.copy()
-    g = np.empty(d)
+    longest = 0
+    for i in range(rows.first.shape[0]):
+        longest = max(longest, rows.last[i] - rows.first[i])
+    g, batch = np.empty(d), np.empty(longest, np.int64)
     for i in range(rows.first.shape[0]):
         first, last, size = rows.first[i], rows.last[i], stream.batch_sizes[i]
         m = last - first
         weight = steps.scale[i] * m / size
         counter = first_counter(stream, i)
-        batch = np.arange(first, last)
+        for r in range(m):
+            batch[r] = first + r
         u, u_tilde, v, h = out[i], out_tilde[i], steps.center[i], steps.shift[i]
         cut = total = 0.0
         for t in range(steps.counts[i]):
