@@ -323,7 +323,7 @@ def test_memory_and_the_servers_work_stay_bounded_and_nothing_is_lost():
             most = max(most, len(simulation.at.server.e))
     finally:
         fedmlsb.MOST = room
-    assert most <= 20 + 4 + PARTS + 5 * PARTS  # and those of one exchange, and mixtures
+    assert most <= 20 + 4 + PARTS + (3 + 5) * PARTS  # and mixtures, and those of three lanes and five probes
     history = simulation.result().history
     assert history["relative_gap"].iloc[-1] <= 1e-9
     assert history["certified_gap"].iloc[-1] <= 1e-6 * problem.optimum.value

@@ -23,7 +23,7 @@ minimum of their mean is the model after round 1, often within a percent. It is 
 
 The model is ahead of the points that were evaluated as long as the best of them is not proved to be within a percent:
 it is Newton's step from there, by cuts and curvature together, and what its objective is nobody knows yet. That is
-worth one exchange, and hardly ever worse than the best point (in 5 of 231 exchanges on problems outside the suite).
+worth one exchange, and hardly ever worse than the best point (in 12 of 448 exchanges on problems outside the suite).
 Afterwards the model is the best point, whose objective is known without asking again.
 
 Beyond ``MANY`` coordinates few cuts say little, and local work must help: FedMLS-D runs beside the lanes, in the same
