@@ -191,10 +191,11 @@ def test_a_node_imports_nothing_at_the_servers_word(module, tmp_path):
 def ask(config, job):
     """Why the node refuses the job."""
     from fedmls.federation import Message, Node, decode, encode
+    from fedmls.federation.messages import Survey
 
-    reply = decode(Node(config).answer(encode(Message("survey", "run", 1, 0, {"job": job}))))
+    reply = decode(Node(config).answer(encode(Message("run", 1, 0, Survey(job)))))
     assert reply.kind == "refused"
-    return reply.body["why"]
+    return reply.body.why
 
 
 def test_a_run_says_which_node_does_not_have_it(module, tmp_path):

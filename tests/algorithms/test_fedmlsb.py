@@ -167,7 +167,7 @@ def plain_fedmlsb(problem, rounds, seed, proved):
 def test_equals_its_transliteration(problem):
     """Up to the accuracy of two solvers of quadratic programs. Later a point may lie on the kink of a row, where
     rounding decides on the subgradient."""
-    simulation, kept, proved = Simulation(fedmls.FedMLSB(), problem, 5, seed=3), [], []
+    simulation, kept, proved = Simulation(fedmls.FedMLSB(), problem, RunConfig(5, seed=3)), [], []
     for _ in simulation.play():
         kept.append(simulation.x)
         server = simulation.at.server
@@ -281,7 +281,7 @@ def test_a_model_ahead_is_hardly_ever_worse_than_the_best_point(make):
     worse = total = 0
     for seed in range(6):
         problem = make(m=400, columns=6, seed=seed)
-        simulation = Simulation(fedmls.FedMLSB(), problem, 6)
+        simulation = Simulation(fedmls.FedMLSB(), problem, RunConfig(6))
         for k, _ in enumerate(simulation.play(), start=1):
             server = simulation.at.server
             if k > 1 and np.isnan(simulation.algorithm.objective(server)):
