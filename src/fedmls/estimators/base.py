@@ -130,7 +130,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
 
 
 def _row_weights(sample_weight: Any, rows: int) -> Array:
-    """Return a weight, not negative, for each of so many rows: 1 unless given. Mistakes are told as scikit-learn does."""
+    """Return a weight, not negative, for each of so many rows: 1 unless given. Errors are those of scikit-learn."""
     if sample_weight is None:
         return np.ones(rows)
     if isinstance(sample_weight, Real):
@@ -138,8 +138,8 @@ def _row_weights(sample_weight: Any, rows: int) -> Array:
     weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, order="C", input_name="sample_weight")
     if weights.ndim != 1:
         raise ValueError(
-            f"Sample weights must be 1D array or scalar, got {weights.ndim}D array. Expected either a scalar value or a "
-            f"1D array of length {rows}."
+            f"Sample weights must be 1D array or scalar, got {weights.ndim}D array. Expected either a scalar value "
+            f"or a 1D array of length {rows}."
         )
     if weights.shape != (rows,):
         raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(rows,)}!")
