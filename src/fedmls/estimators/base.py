@@ -87,8 +87,6 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
         """Return the rows that count, with their clients. Rows of weight 0 are as if they were not there."""
         weights = _row_weights(sample_weight, X.shape[0])
         counts = weights > 0
-        if not counts.any():
-            raise ValueError("every sample_weight is 0; at least one row must count")
         if groups is not None:
             check_consistent_length(X, groups)
             groups = np.asarray(groups)[counts]
@@ -132,16 +130,21 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
 
 
 def _row_weights(sample_weight: Any, rows: int) -> Array:
-    """Return a weight, not negative, for each of so many rows: 1 unless given."""
+    """Return a weight, not negative, for each of so many rows: 1 unless given. Errors are those of scikit-learn."""
     if sample_weight is None:
         return np.ones(rows)
     if isinstance(sample_weight, Real):
         sample_weight = np.full(rows, float(sample_weight))
     weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, order="C", input_name="sample_weight")
     if weights.ndim != 1:
-        raise ValueError("Sample weights must be 1D array or scalar")
+        raise ValueError(
+            f"Sample weights must be 1D array or scalar, got {weights.ndim}D array. Expected either a scalar value "
+            f"or a 1D array of length {rows}."
+        )
     if weights.shape != (rows,):
         raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(rows,)}!")
+    if not weights.any():
+        raise ValueError("Sample weights must contain at least one non-zero number.")
     check_non_negative(weights, "`sample_weight`")
     return np.asarray(weights)
 
