@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from drill_deployments import SERVER, TWIN, VICTIM, Background, exchanges, family, halted, kill, wait_until
 
 from fedmls.federation import InProcess, NodeConfig, Stopped, drive
-from fedmls.federation.messages import MessageError, unseal
+from fedmls.federation.codec import MessageError, unseal
 
 STOP_SECONDS, CUT_SECONDS, TWIN_SECONDS = 10.0, 30.0, 15.0
 TRIES = 10  # to change a state file while no node is about to write it anew

@@ -130,7 +130,7 @@ def test_faults_have_names_of_their_own(drill):
 
 
 def test_damage_is_one_bit_however_often(drill, tmp_path):
-    from fedmls.federation.messages import seal
+    from fedmls.federation.codec import seal
 
     file, whole = tmp_path / "state", seal(bytes(100))
     file.write_bytes(whole)
