@@ -65,6 +65,7 @@ OWN, DUAL, PROBE = (
     -2.0,
 )  # in place of a lane's step length: the clients' own minimum; FedMLS-D's model; neither
 SAME = 1e-12
+ROUNDING = 64 * 2.0**-53  # relative: of sums of products over rows and coordinates
 AHEAD = 0.01  # of f: as long as more is not yet proved, the model is ahead of the points evaluated
 
 
@@ -395,7 +396,7 @@ def _evaluated(k: int, server: Server, up: Up) -> Server:
     cuts = _cuts(server)
     if k == 1 and np.isfinite(terms.floor):
         cuts = cuts.and_more(np.zeros((parts, d)), np.full(parts, terms.floor), np.arange(parts), k)
-    e = heights - np.einsum("lbd,ld->lb", slopes, points)
+    e = heights - np.einsum("lbd,ld->lb", slopes, points) - _rounding(points, heights, slopes, cuts)
     cuts = cuts.and_more(slopes.reshape(-1, d), e.ravel(), np.tile(np.arange(parts), len(points)), k)
     if len(up.p) and terms.l1 == 0:
         cuts = cuts.and_more(up.p[None], up.a, np.array([ALL]), k)
@@ -406,6 +407,14 @@ def _evaluated(k: int, server: Server, up: Up) -> Server:
     if f[best] < server.f:
         server = server._replace(center=points[best], heights=heights[best], f=float(f[best]))
     return server
+
+
+def _rounding(points: Array, heights: Array, slopes: Array, cuts: Cuts) -> Array:
+    """How much a cut may be too high by rounding alone: much, if its point is far away in a direction in which f is
+    nearly flat, where large products nearly cancel.
+    """
+    size = np.abs(np.concatenate([cuts.g, slopes.reshape(-1, points.shape[1])])).max(axis=0)
+    return ROUNDING * (np.abs(heights) + (np.abs(points) @ size)[:, None])
 
 
 def _parts_at(points: Array, up: Up, terms: Terms) -> tuple[Array, Array]:
