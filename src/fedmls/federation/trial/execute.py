@@ -226,7 +226,9 @@ def _compare(trial: Trial) -> tuple[float | str, list[str]]:
 
 def summary(outcome: Outcome) -> list[str]:
     trial, times, last = outcome.trial, outcome.times, outcome.last
-    proof = f", certified gap {last['certified_gap']:.3g}" if "certified_gap" in last else ""
+    proof = ""
+    if "lower_bound" in last:  # of a model ahead the clients have told the objective by now
+        proof = f", certified gap {_number(float(last['objective'] - last['lower_bound']))}"
     median = "" if math.isnan(times.median) else f" ({times.median:.3g} each, the median)"
     lines = [
         f"{last['round']:.0f} rounds of {trial.job.algorithm.name} in {last['exchanges']:.0f} exchanges: "
