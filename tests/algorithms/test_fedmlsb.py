@@ -316,6 +316,7 @@ def test_any_number_of_lanes_gets_there(lanes):
     assert history["relative_gap"].iloc[-1] <= 1e-4
 
 
+@pytest.mark.slow
 def test_memory_and_the_servers_work_stay_bounded_and_nothing_is_lost():
     """A thousand exchanges with room for few cuts: still the optimum, and no more cuts than there is room for."""
     problem = lad(n=4, m=60, columns=3)

@@ -182,6 +182,7 @@ def test_multipliers_sum_to_zero():
     assert np.abs(Y).max() > 0.1
 
 
+@pytest.mark.slow
 @given(
     loss=st.sampled_from(sorted(LOSSES)),
     seed=st.integers(0, 10**6),

@@ -91,6 +91,7 @@ def test_a_second_start_runs_nothing_again(reproduced):
     assert again.stdout == first.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_ctrl_c_and_start_again(tmp_path):
     command = ["reproduce", "--rounds", "3000", "--seeds", "1", "--out", "out"]

@@ -63,6 +63,7 @@ def made(name="svm", rounds=4, algorithms=("fedmls",), **changes):
     return Experiment(make({"rounds": rounds, "algorithms": list(algorithms), "data": {"name": name}} | changes))
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_example_runs_as_it_stands(tmp_path):
     text = fedmls_run("--example", cwd=tmp_path).stdout

@@ -136,6 +136,7 @@ def test_the_optimum_is_solved_once_for_each_problem(monkeypatch):
     assert len(solved) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_runs_report_their_progress(tmp_path):
     """On a terminal the bar moves with the rounds, also of other processes."""
