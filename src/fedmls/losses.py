@@ -113,7 +113,7 @@ class Loss:
 
     @property
     def _jump(self) -> float:
-        """By how much the slope changes at a kink."""
+        """How much the slope changes at a kink."""
         return 2.0 if self.code == ABSOLUTE else 1.0
 
     def _second(self, p: Array, b: Array) -> Array:

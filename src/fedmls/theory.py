@@ -42,7 +42,7 @@ class Plan:
 
     @property
     def local_steps(self) -> int:
-        """Of each client."""
+        """The local steps of each client."""
         return self.K * self.T
 
     @property
@@ -51,12 +51,12 @@ class Plan:
 
     @property
     def paired_exchanges(self) -> int:
-        """With ``FedMLS(paired=True)``."""
+        """The exchanges that ``FedMLS(paired=True)`` takes."""
         return -(-self.K // 2)
 
     @property
     def vectors_up(self) -> int:
-        """Of all clients together."""
+        """The vectors that all clients together send."""
         return self.n * self.K
 
     @property
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def bytes_up(self) -> int | None:
-        """Of all clients together; None where the dimension is not known."""
+        """The bytes that all clients together send; None where the dimension is not known."""
         return None if self.dimension is None else BYTES * self.dimension * self.vectors_up
 
     @property

@@ -414,7 +414,7 @@ def _rounding(points: Array, heights: Array, slopes: Array, cuts: Cuts) -> Array
     nearly flat, where large products nearly cancel.
     """
     size = np.abs(np.concatenate([cuts.g, slopes.reshape(-1, points.shape[1])])).max(axis=0)
-    return ROUNDING * (np.abs(heights) + (np.abs(points) @ size)[:, None])
+    return np.asarray(ROUNDING * (np.abs(heights) + (np.abs(points) @ size)[:, None]))
 
 
 def _parts_at(points: Array, up: Up, terms: Terms) -> tuple[Array, Array]:

@@ -183,7 +183,7 @@ class FedMLSD(Algorithm[Server, Client, Down, Up]):
         return choose(self.output, self._lane(server.best, server.average), self._lane(server.best, server.x))
 
     def _seen(self, client: Client, z: Array, p: Array, local: Local) -> Array:
-        """Of each lane f_i at the last x̄, and ‖p^i‖²."""
+        """f_i at the last x̄ of each lane, and ‖p^i‖²."""
         learned = np.isfinite(client.mu)
         x = unrelaxed(z, client.z, self._each(np.where(learned, self.relaxation, 1.0), z))
         lanes = range(len(LANES))

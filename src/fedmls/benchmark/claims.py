@@ -223,7 +223,7 @@ def _listed(values: Sequence[str | float]) -> str:
 
 
 def _pairs(pairs: Pairs) -> str:
-    """By problem, with its targets."""
+    """Return the pairs as text: each problem with its targets."""
     by_problem: dict[str, list[str]] = {}
     for problem, target in pairs:
         by_problem.setdefault(problem, []).append(f"{target:g}")

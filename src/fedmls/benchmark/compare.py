@@ -216,8 +216,10 @@ def _about(candidate: Candidate) -> dict[str, Any]:
 
 
 def costs(run: Run) -> list[dict[str, float]]:
-    """For each target, what the run had spent when its relative gap first was that small; ``certified``: the exchanges
-    after which that was proved."""
+    """Return, for each target, what the run had spent when its relative gap first was that small.
+
+    certified: the exchanges after which that was proved.
+    """
     history = run.history
     rows = []
     for target in TARGETS:
@@ -277,6 +279,6 @@ def averaging(done: Comparison) -> list[str]:
 
 
 def near_first(costs: pd.DataFrame, some: list[str], against: list[str]) -> "pd.Series[bool]":
-    """For each pair, whether one of some methods is first, or within 10% of the first, of them and those against."""
+    """Tell of each pair whether one of some methods is first, or within 10% of the first, of them and those against."""
     best = costs[[*some, *against]].min(axis=1)
     return (costs[some].min(axis=1) <= NEAR * best) & np.isfinite(best)

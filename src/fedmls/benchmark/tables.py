@@ -183,7 +183,7 @@ def page(done: Comparison, cost: str = "exchanges") -> str:
 
 
 def _where_beaten(done: Comparison) -> list[str]:
-    """By name, the pairs on which a rival is better than FedMLS-B, and those that only one side reaches."""
+    """Return the names of the pairs on which a rival is better than FedMLS-B, and those that only one side reaches."""
     cells = claims.lost(done, claims.BEST)
     if not cells:
         return []

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from fedmls.cli.app import app, told
+from fedmls.cli.app import app, reports_errors
 from fedmls.cli.output import say
 
 
 @app.command()
-@told
+@reports_errors
 def doctor(
     json_: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     results: Annotated[Path, typer.Option(help="Where results are going to be.")] = Path("results"),
@@ -31,7 +31,7 @@ def doctor(
 
 
 @app.command("list")
-@told
+@reports_errors
 def list_() -> None:
     """Algorithms, losses, data sets and experiments that are there."""
     from fedmls import LOSSES

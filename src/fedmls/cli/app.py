@@ -66,7 +66,7 @@ def columns() -> int:
 
 
 def leave_at_once(code: int) -> None:
-    """If a solver is still at work, which Python would wait for."""
+    """Leave without waiting, as Python would, for a solver that is still at work."""
     from fedmls.progress import abandoned
 
     if abandoned():
@@ -75,7 +75,7 @@ def leave_at_once(code: int) -> None:
         os._exit(code)
 
 
-def told(command: Callable[..., None]) -> Callable[..., None]:
+def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Errors are one line; Ctrl-C says what is kept."""
 
     @functools.wraps(command)

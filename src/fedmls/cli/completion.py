@@ -33,7 +33,7 @@ def problems(incomplete: str) -> list[str]:
 
 
 def methods(incomplete: str) -> list[str]:
-    """Of several, with commas between, the last one."""
+    """Complete the last of several names with commas between."""
     from fedmls.benchmark.methods import METHODS
 
     before, comma, last = incomplete.rpartition(",")

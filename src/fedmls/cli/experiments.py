@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from fedmls.cli.app import app, told
+from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import methods, one_of_names, problems
 from fedmls.cli.output import print_cells, print_table, runs_told, say, typed
 
 
 @app.command()
-@told
+@reports_errors
 def reproduce(
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run; 1000 unless given.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds: each has its own k-means clients and batches.")] = 20,
@@ -45,7 +45,7 @@ def reproduce(
 
 
 @app.command()
-@told
+@reports_errors
 def run(
     file: Annotated[
         str | None, typer.Argument(help="The experiment: a TOML file, or the name of one that is here.", metavar="FILE")
@@ -87,7 +87,7 @@ def run(
 
 
 @app.command()
-@told
+@reports_errors
 def compare(
     problems: Annotated[
         list[str] | None,
@@ -157,7 +157,7 @@ def compare(
 
 
 @app.command()
-@told
+@reports_errors
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...")],
     out: Annotated[Path | None, typer.Option(help="The file; report.html in DIR unless given.", metavar="FILE")] = None,
@@ -178,7 +178,7 @@ def report(
 
 
 @app.command()
-@told
+@reports_errors
 def plan(
     eps: Annotated[float, typer.Option(help="The wanted gap: f(x) - f* at the end, at most.")],
     G: Annotated[

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from fedmls.cli.app import app, told
+from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import algorithms, cuts, losses, one_of_names
 from fedmls.cli.output import say, typed
 
 
 @app.command()
-@told
+@reports_errors
 def split(
     file: Annotated[Path, typer.Argument(help="CSV, Parquet, svmlight or NPZ.", metavar="FILE")],
     out: Annotated[Path, typer.Option(help="The folder for the parts; it must be empty.")],
@@ -42,7 +42,7 @@ def split(
 
 
 @app.command()
-@told
+@reports_errors
 def key(
     file: Annotated[Path, typer.Argument(help="The configuration of a node.", metavar="NODE.toml")],
 ) -> None:
@@ -54,7 +54,7 @@ def key(
 
 
 @app.command()
-@told
+@reports_errors
 def peers(
     file: Annotated[Path, typer.Argument(help="The configuration of a node.", metavar="NODE.toml")],
     keys: Annotated[
@@ -82,7 +82,7 @@ def peers(
 
 
 @app.command()
-@told
+@reports_errors
 def runs(
     file: Annotated[Path, typer.Argument(help="The configuration of a node.", metavar="NODE.toml")],
     clear: Annotated[list[str] | None, typer.Option(help="Clear this run; may be repeated.", metavar="RUN")] = None,
@@ -110,7 +110,7 @@ def runs(
 
 
 @app.command()
-@told
+@reports_errors
 def federate(
     engine: Annotated[
         str | None,

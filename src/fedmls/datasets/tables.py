@@ -322,7 +322,7 @@ def impute_means(X: Any, means: Any = None) -> Any:
 
 
 def column_means(X: Any) -> Array:
-    """Of the values that are there; what a sparse X does not store is 0, and counts."""
+    """Return the means of the values that are there; what a sparse X does not store is 0, and counts."""
     empty = np.flatnonzero(missing_values(X)[0] == X.shape[0])
     if empty.size:
         raise ValueError(f"column {empty[0]} holds no number at all; drop it")

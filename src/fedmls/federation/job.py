@@ -166,7 +166,7 @@ class Job:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], finder: Finder = find) -> "Job":
-        """From plain values.  finder: what makes a class of the algorithm's name."""
+        """Return the job of these plain values.  finder: finds the class of the algorithm's name."""
         known = list(cls.__dataclass_fields__)
         for key in values:
             if key not in known:

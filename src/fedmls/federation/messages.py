@@ -142,7 +142,7 @@ class Done(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Of a round under masks, what the server can read."""
+    """What the server can read of a round under masks."""
 
     k: int
     steps: int

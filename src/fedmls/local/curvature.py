@@ -78,7 +78,7 @@ def own_quadratic(
 
 
 def _share(share: float, problem: "Problem", m: int, n: int) -> float:
-    """Of a client's m rows this share, but enough rows in all."""
+    """Return the share of a client's m rows: at least this one, and enough rows in all."""
     return min(1.0, max(share, ROWS * problem.dimension / (n * m)))
 
 

@@ -71,7 +71,7 @@ def _proved(problem: "Problem", x: Array, slopes: Array) -> Optimum:
 
 
 def _by_program(problem: "Problem", tolerance: float) -> Optimum:
-    """By HiGHS or Clarabel, as exact as they are."""
+    """Solve the problem by HiGHS or Clarabel, as exactly as they do."""
     from fedmls.optima import programs  # with SciPy's sparse arrays, which take a while to load
 
     scales = programs.column_scales(problem.matrix())

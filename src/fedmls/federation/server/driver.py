@@ -220,19 +220,19 @@ class Driver:
             objectives = [found.objectives.get((k, candidate), np.nan) for candidate in range(len(one.models))]
             chosen = 0 if np.isnan(objectives).any() else int(np.argmin(objectives))
             x = one.models[chosen]
-            rows.append(self._row(one, x, objectives[chosen], told=True))
+            rows.append(self._row(one, x, objectives[chosen], reported=True))
         proved = self._proved(rows)
         if last or proved:
             total = at.spent._asdict()
             rows[-1] |= {name: total[name] for name in total if name.startswith(("exchanges", "vectors", "bytes"))}
         return replace(at, x=x, rows=rows, pending=[], proved=proved)
 
-    def _row(self, one: Pending, x: Array, objective: float, told: bool = False) -> dict[str, float]:
+    def _row(self, one: Pending, x: Array, objective: float, reported: bool = False) -> dict[str, float]:
         """Return a row of the history.
 
-        told: clients told the objective, later than the row is of; an algorithm that proves did not know it then.
+        reported: clients told the objective, later than the row is of; an algorithm that proves did not know it then.
         """
-        known = not (told and self.algorithm.traits.proves)
+        known = not (reported and self.algorithm.traits.proves)
         row = self.recorder.row_of(one.counters, x, objective, one.bound, known)
         return row | {"seconds": time.monotonic() - self.began}
 

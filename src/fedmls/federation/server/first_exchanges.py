@@ -30,11 +30,11 @@ class FirstExchanges:
 
     def __init__(self, run: str, job: Job, exchange: Exchange, event: Callable[[str, Counters], None]) -> None:
         self.run, self.job, self.exchange, self.event, self.spent = run, job, exchange, event, Counters()
-        self.told = {key: value for key, value in job.to_dict().items() if key not in UNTOLD}
+        self.public_job = {key: value for key, value in job.to_dict().items() if key not in UNTOLD}
 
     def survey(self, nodes: Sequence[str]) -> SurveyedProblem:
         found = self._everyone(
-            {node: Survey(self.told) for node in nodes},
+            {node: Survey(self.public_job) for node in nodes},
             lambda data, asked: replies.surveyed(data, asked, self.job),
         )
         survey = agree(self.job, found)
@@ -72,7 +72,7 @@ class FirstExchanges:
         assert survey.keys is not None
         size = 2 * len(survey.columns)
         found = self._everyone(
-            {node: Sums(self.told, survey.keys, survey.columns, means, i) for i, node in enumerate(survey.nodes)},
+            {node: Sums(self.public_job, survey.keys, survey.columns, means, i) for i, node in enumerate(survey.nodes)},
             lambda data, asked: replies.masked_sums(data, asked, size),
         )
         return np.split(secure_sums.total(found.values()), 2)
@@ -92,7 +92,7 @@ class FirstExchanges:
         """Return what each of these clients is told when the run begins."""
         bodies = {
             survey.nodes[i]: Begin(
-                job=self.told,
+                job=self.public_job,
                 n=survey.n,
                 keys=survey.keys,
                 columns=survey.columns,
