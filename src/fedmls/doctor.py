@@ -153,7 +153,7 @@ def broken(found: dict[str, Any]) -> list[str]:
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """The same to read."""
+    """Return what was found as lines of text."""
     loop, kept, disk, cores = (found[name] for name in ("compiled_loop", "cache", "disk", "cores"))
     works = f"agrees with NumPy to {loop['difference']:.0e}" if loop["works"] else "does not work"
     took = f"; the first call took {loop['seconds']:.1f} s" if "seconds" in loop else ""
@@ -190,6 +190,6 @@ def _extra(name: str, needed: dict[str, Any]) -> str:
 
 
 def _short(path: str) -> str:
-    """Without the user's name."""
+    """Return the path without the user's name."""
     home = str(Path.home())
     return path.replace(home, "~") if len(home) > 1 else path

@@ -85,7 +85,7 @@ def test_a_client_sends_one_vector_and_one_number():
 
 def random_model(seed, n=3, cuts=4, d=2):
     rng = np.random.default_rng(seed)
-    return master.Model(rng.normal(size=(n, cuts, d)), rng.normal(size=(n, cuts)), rng.normal(size=d), 1.5)
+    return master.BundleModel(rng.normal(size=(n, cuts, d)), rng.normal(size=(n, cuts)), rng.normal(size=d), 1.5)
 
 
 def height(model, x):

@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 
 from fedmls.benchmark import collected as tables
-from fedmls.benchmark.collected import Source, collected
+from fedmls.benchmark.collected import TableOfR, collected
 from fedmls.benchmark.suite import SUITE, make
 from fedmls.datasets.files import frame_table
 from fedmls.losses import LOSSES
 from fedmls.optima.solve import _by_cuts, _method
 
-SOURCE = Source("a", "table", "y", "place", drop=["number"])
+SOURCE = TableOfR("a", "table", "y", "place", drop=["number"])
 
 
 @pytest.fixture

@@ -211,9 +211,11 @@ def test_one_silent_node_is_enough(tmp_path):
     configs[0] = NodeConfig(name=first.name, data=first.data, state=first.state, report_objective=False)
     Job(algorithm=fedmls.FedMLS(), rounds=3).write(tmp_path)
     assert drive(tmp_path, InProcess(configs)).history["objective"].isna().all()
-    Job(algorithm=fedmls.FedMLS(output="best"), rounds=3).write(tmp_path)
-    with pytest.raises(Stopped, match=r"output = best needs the objective, but node site-1 does not tell it"):
-        drive(tmp_path, InProcess(configs), resume=False)
+    best = fedmls.FedMLS(output="best")
+    for algorithm in (best, fedmls.Compressed(algorithm=best, level=0.5)):
+        Job(algorithm=algorithm, rounds=3).write(tmp_path)
+        with pytest.raises(Stopped, match=r"output = best needs the objective, but node site-1 does not tell it"):
+            drive(tmp_path, InProcess(configs), resume=False)
 
 
 def test_more_rounds_go_on_where_the_run_ended(tmp_path):

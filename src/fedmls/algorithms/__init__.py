@@ -98,7 +98,9 @@ def names() -> list[str]:
 
 
 def find_installed(name: Any, allowed: Collection[str] = ()) -> type[Algorithm]:
-    """The same, but run no code that is not known here: of this package, an entry point, or one of those allowed."""
+    """Find an algorithm as :func:`find` does, among those of this package, of entry points, and those allowed: no other
+    code is run.
+    """
     entries = {point.value for point in offered().values()}
     if isinstance(name, str) and ":" in name and name not in entries | {*allowed}:
         if is_file(name):

@@ -45,7 +45,7 @@ def guess(numbers: Array) -> Array:
 
 
 def own_guess(x0: Array, local: Local) -> Array:
-    """The same, of each client."""
+    """Return the guess of each client."""
     return guess(at_start(x0, local))
 
 

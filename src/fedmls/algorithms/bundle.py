@@ -87,7 +87,7 @@ class Bundle(Algorithm[Server, Client, Down, Up]):
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
         from fedmls.bounds.bundle_master import (  # with SciPy's sparse arrays, which take a while to load
-            Model,
+            BundleModel,
             next_point,
             with_cuts,
         )
@@ -96,7 +96,7 @@ class Bundle(Algorithm[Server, Client, Down, Up]):
         best, f_best = (server.x, f) if f < server.f_best else (server.best, server.f_best)
         at_zero = up.f[:, 0] - up.g @ server.x
         g, b = with_cuts(server.g, server.b, server.use, up.g, at_zero, self.max_cuts)
-        model = Model(g, b, server.x0, self.radius)
+        model = BundleModel(g, b, server.x0, self.radius)
         x, f_low, use = next_point(model, server.x, f_best, server.f_low, self.level)
         return Server(x, best, f_best, f_low, server.x0, g, b, use)
 

@@ -195,7 +195,7 @@ class FedMLSD(Algorithm[Server, Client, Down, Up]):
         return v[..., j * size : (j + 1) * size]
 
     def _from(self, j: int, v: Array) -> Array:
-        """Lane j in the place of all."""
+        """Return v with lane j in the place of every lane."""
         return np.concatenate([self._lane(j, v)] * self._lanes, axis=-1)
 
     def _each(self, numbers: Array, like: Array) -> Array:

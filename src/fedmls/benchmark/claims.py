@@ -209,7 +209,7 @@ def errors(done: Comparison) -> list[str]:
 
 
 def _title(name: str) -> str:
-    """Without a comma, for a sentence."""
+    """Return a method's title without a comma, for a sentence."""
     return method_of(name).title.replace(",", "")
 
 

@@ -19,7 +19,7 @@ from fedmls.problem import Problem
 from fedmls.types import Array
 
 
-class Source(NamedTuple):
+class TableOfR(NamedTuple):
     """Where a problem's rows are: a table, its label and the column of the clients.
 
     keep: the columns that are used; all unless given.  drop: columns that are not.  rows: draw so many.
@@ -36,7 +36,7 @@ class Source(NamedTuple):
     positive: Any = None
 
 
-def collected(source: Source, loss: str | Loss, *, raw: bool = False, l2: float = 0.0) -> Problem:
+def collected(source: TableOfR, loss: str | Loss, *, raw: bool = False, l2: float = 0.0) -> Problem:
     """Return the problem of that loss. raw: in the units of the table; otherwise columns and numbers to be predicted
     are standardised."""
     table = from_r(source.package, source.item)
@@ -75,37 +75,37 @@ def standardised(X: Array) -> Array:
     return np.asarray((X - X.mean(axis=0)) / np.where(deviations > 0, deviations, 1.0))
 
 
-SCHOOLS = Source("nlme", "MathAchieve", "MathAch", "School", rows=4000)
-EXAM = Source("mlmRev", "Exam", "normexam", "school", drop=["student"])
-CHEMISTRY = Source("mlmRev", "Chem97", "score", "lea", keep=["gender", "age", "gcsescore"], rows=4000)
-CONTRACEPTION = Source("mlmRev", "Contraception", "use", "district", drop=["woman"])
-IMMUNISATION = Source("mlmRev", "guImmun", "immun", "comm", drop=["kid", "mom"])
-BOSTON = Source("MASS", "Boston", "medv", "rad")
-GUNS = Source("AER", "Guns", "violent", "state", drop=["murder", "robbery", "year"])
-KINDERGARTEN = Source(
+SCHOOLS = TableOfR("nlme", "MathAchieve", "MathAch", "School", rows=4000)
+EXAM = TableOfR("mlmRev", "Exam", "normexam", "school", drop=["student"])
+CHEMISTRY = TableOfR("mlmRev", "Chem97", "score", "lea", keep=["gender", "age", "gcsescore"], rows=4000)
+CONTRACEPTION = TableOfR("mlmRev", "Contraception", "use", "district", drop=["woman"])
+IMMUNISATION = TableOfR("mlmRev", "guImmun", "immun", "comm", drop=["kid", "mom"])
+BOSTON = TableOfR("MASS", "Boston", "medv", "rad")
+GUNS = TableOfR("AER", "Guns", "violent", "state", drop=["murder", "robbery", "year"])
+KINDERGARTEN = TableOfR(
     *("AER", "STAR", "mathk", "schoolidk"),
     keep=["gender", "ethnicity", "stark", "lunchk", "degreek", "ladderk", "experiencek", "tethnicityk"],
     rows=8000,
 )
-WAGES = Source("AER", "CPS1988", "wage", "region", rows=4000)
-COLLEGE = Source("AER", "CollegeDistance", "education", "region")
-VISITS = Source("AER", "NMES1988", "visits", "region", drop=["nvisits", "ovisits", "novisits"])
-PANEL = Source("wooldridge", "wagepan", "lwage", "nr", drop=["year"])
-LECTURES = Source("lme4", "InstEval", "y", "dept", keep=["studage", "lectage", "service"], rows=4000)
-FLIGHTS = Source(
+WAGES = TableOfR("AER", "CPS1988", "wage", "region", rows=4000)
+COLLEGE = TableOfR("AER", "CollegeDistance", "education", "region")
+VISITS = TableOfR("AER", "NMES1988", "visits", "region", drop=["nvisits", "ovisits", "novisits"])
+PANEL = TableOfR("wooldridge", "wagepan", "lwage", "nr", drop=["year"])
+LECTURES = TableOfR("lme4", "InstEval", "y", "dept", keep=["studage", "lectage", "service"], rows=4000)
+FLIGHTS = TableOfR(
     *("nycflights13", "flights", "arr_delay", "carrier"),
     keep=["month", "dep_delay", "origin", "distance", "hour"],
     rows=4000,
 )
-STOPS = Source(
+STOPS = TableOfR(
     *("carData", "MplsStops", "personSearch", "neighborhood"),
     keep=["problem", "MDC", "race", "gender", "lat", "long"],
     rows=4000,
 )
-VOTES = Source("carData", "Chile", "vote", "region", positive="Y")
-POVERTY = Source("carData", "WVS", "poverty", "country", rows=4000, positive="Too Little")
-ARRESTS = Source("carData", "Arrests", "released", "year", rows=4000)
-HOUSES = Source(
+VOTES = TableOfR("carData", "Chile", "vote", "region", positive="Y")
+POVERTY = TableOfR("carData", "WVS", "poverty", "country", rows=4000, positive="Too Little")
+ARRESTS = TableOfR("carData", "Arrests", "released", "year", rows=4000)
+HOUSES = TableOfR(
     *("modeldata", "ames", "Sale_Price", "Neighborhood"),
     drop=[
         *("Mas_Vnr_Type", "Misc_Feature", "MS_SubClass", "Exterior_1st", "Exterior_2nd", "Condition_1", "Condition_2"),

@@ -146,7 +146,7 @@ def _much_work(make: Callable[..., Algorithm], low: float, high: float, **option
 
 
 def _fedprox(low: float, high: float, T: float | None, rho: float) -> Grid:
-    """T: None for many local steps."""
+    """Return the grid of FedProx.  T: None for many local steps."""
     return along(
         lambda s, c: FedProx(eta0=three_digits(c * s.step), rho=three_digits(rho * s.step), T=T or s.many), low, high
     )

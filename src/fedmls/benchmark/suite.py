@@ -70,7 +70,7 @@ def _diabetes(loss: str | Loss, by: str) -> Problem:
 
 
 def _diabetes_by_sex() -> Problem:
-    """In the units of the table; two clients."""
+    """Return the diabetes data in the units of the table, with two clients."""
     from sklearn.datasets import load_diabetes
 
     X, y = load_diabetes(return_X_y=True, scaled=False)

@@ -14,7 +14,7 @@ from fedmls.types import Array
 IDLE = 1e-6  # multipliers below it are an interior-point solver's zero
 
 
-class Model(NamedTuple):
+class BundleModel(NamedTuple):
     """f_i(x) >= b[i, j] + g[i, j]·x for every client i and each of its cuts j, oldest first."""
 
     g: Array
@@ -68,7 +68,7 @@ def with_cuts(g: Array, b: Array, use: Array, new_g: Array, new_b: Array, most: 
     return np.concatenate([g, new_g[:, None]], axis=1), np.concatenate([b, new_b[:, None]], axis=1)
 
 
-def next_point(model: Model, x: Array, best: float, bound: float, share: float) -> Next:
+def next_point(model: BundleModel, x: Array, best: float, bound: float, share: float) -> Next:
     """x projected onto the points where the model is at most bound + share (best - bound).
 
     best: the smallest value of f seen; bound: the best lower bound so far. A projection that fails, as it may when the
@@ -91,7 +91,7 @@ def _use(multipliers: Array) -> Array:
     return np.asarray(np.divide(positive, totals, out=np.zeros_like(positive), where=totals > 0))
 
 
-def lowest(model: Model) -> Solution | None:
+def lowest(model: BundleModel) -> Solution | None:
     """A minimiser of the model over the box; None if the solver gave up."""
     from scipy.optimize import linprog
 
@@ -105,7 +105,7 @@ def lowest(model: Model) -> Solution | None:
     return Solution(answer.x[:d], -answer.ineqlin.marginals.reshape(model.b.shape))
 
 
-def project(model: Model, point: Array, level: float) -> Solution | None:
+def project(model: BundleModel, point: Array, level: float) -> Solution | None:
     """The point of the box nearest to ``point`` at which the model is at most ``level``; None if none was found."""
     import clarabel
 

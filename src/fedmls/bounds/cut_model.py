@@ -70,7 +70,7 @@ class Cuts(NamedTuple):
         return self._replace(used=np.where(weights > IDLE, k, self.used))
 
     def pruned(self, most: int, weights: Array, k: int) -> "Cuts":
-        """At most so many: those used last. In place of the others one cut of each part, mixed by the weights."""
+        """Keep at most so many cuts, those used last; one of each part, mixed by the weights, replaces the others."""
         if len(self.e) <= most:
             return self
         kept = np.sort(np.argsort(-self.used, kind="stable")[:most])

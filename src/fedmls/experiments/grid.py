@@ -31,7 +31,7 @@ class PlannedCurve(NamedTuple):
     algorithm: Algorithm
 
 
-class Point(NamedTuple):
+class GridPoint(NamedTuple):
     """An algorithm of a grid. shown: the parameters given as lists, or all that are given if none is."""
 
     method: str
@@ -70,14 +70,14 @@ def word(key: str, value: Any) -> str:
     return value
 
 
-def _points(entry: Any, where: str, base: Path) -> list[Point]:
+def _points(entry: Any, where: str, base: Path) -> list[GridPoint]:
     entry = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, Mapping) or "name" not in entry:
         raise ValueError(f"{where} is {entry!r}; give a table with the algorithm's name")
     title, variant = (word(f"{where}.{key}", entry.get(key, "")) for key in NAMES)
     given = [key for key in entry if key not in ("name", *NAMES)]
     shown = [key for key in given if isinstance(entry[key], list)] or given
-    return [Point(title or method_name(made), variant, shown, made) for made in _grid(entry, where, base, NAMES)]
+    return [GridPoint(title or method_name(made), variant, shown, made) for made in _grid(entry, where, base, NAMES)]
 
 
 def _grid(entry: Mapping[str, Any], where: str, base: Path, more: tuple[str, ...] = ()) -> list[Algorithm]:
@@ -136,7 +136,7 @@ def method_name(algorithm: Algorithm) -> str:
     return type(algorithm).__name__
 
 
-def _labelled(points: list[Point]) -> Iterator[PlannedCurve]:
+def _labelled(points: list[GridPoint]) -> Iterator[PlannedCurve]:
     """Yield the points as curves, those of one method and variant labelled by the parameters in which they differ."""
     seen = set()
     for point in points:

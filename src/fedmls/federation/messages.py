@@ -164,7 +164,7 @@ class Refusal(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """The same, where the node knows nothing of the run."""
+    """Why a node does not answer: it knows nothing of the run."""
 
     why: str | None
 

@@ -79,7 +79,7 @@ def epsilon(runs: Iterable[tuple[float, int]], delta: float) -> float:
 
 
 def check_private(job: Any) -> None:
-    """Whether all that a client would tell in this job is covered by the noise."""
+    """Refuse a job in which a client would tell something that the noise does not cover."""
     algorithm = job.algorithm
     if not algorithm.references:
         fit = [name for name, cls in ALGORITHMS.items() if cls.references]
@@ -96,7 +96,7 @@ def check_private(job: Any) -> None:
 
 
 def check_installed() -> None:
-    """Whether there is a source of noise."""
+    """Refuse to go on without a source of noise."""
     if find_spec("opendp") is None:
         raise ValueError("privacy needs OpenDP for its noise; install it with pip install 'fedmls[privacy]'")
 

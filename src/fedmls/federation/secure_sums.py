@@ -43,7 +43,7 @@ Words = Any  # uint64 of shape (2, size): the lower and the upper half of each n
 
 
 def check_secure(job: Any) -> None:
-    """Whether the server of this job can do with sums."""
+    """Refuse a job whose server needs more than sums."""
     if job.algorithm.traits.aggregate != "mean":
         raise ValueError(
             f"the server of {job.algorithm.name} needs every node's own upload, and secure shows it sums only; "

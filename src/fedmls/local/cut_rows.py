@@ -38,8 +38,10 @@ def part_cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, 
 
 
 def cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, Array]:
-    """The same; where a client has very many rows, in threads: pieces of the same size whatever the machine, added in
-    their order."""
+    """Return the cuts of :func:`part_cuts`, by threads where a client has very many rows.
+
+    Pieces have the same size whatever the machine, and are added in their order: the same bits everywhere.
+    """
     if (rows.last - rows.first).max() <= PIECE:
         f, g = part_cuts(rows, loss, x, parts)
         return f, g

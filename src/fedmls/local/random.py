@@ -46,7 +46,7 @@ def stream(seed: np.uint64, k: int, client: int, call: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def first_counter(of: Stream, i: int) -> np.uint64:
-    """The same for client i of a stream."""
+    """Return where the random numbers of client i of a stream begin."""
     return stream(of.seed, of.k, of.clients[i], of.call)
 
 

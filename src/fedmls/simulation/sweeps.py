@@ -27,7 +27,7 @@ from fedmls.types import Algorithm, Optimum, Run
 BACKENDS = {"threads": "threading", "processes": "loky", "dask": "dask"}
 
 
-class Task(NamedTuple):
+class PlannedRun(NamedTuple):
     """One run to be done: all that :class:`fedmls.simulation.run.Simulation` takes."""
 
     algorithm: Algorithm
@@ -35,7 +35,7 @@ class Task(NamedTuple):
     config: RunConfig
 
 
-def store_key(task: Task) -> str:
+def store_key(task: PlannedRun) -> str:
     """Return the name of a run in a store: equal keys, equal results (metrics count by their names only)."""
     if isinstance(task.problem, OracleProblem):
         raise ValueError("runs of a problem made of functions cannot be stored; leave out store=")
@@ -174,7 +174,9 @@ def _config_of_each(algorithms: list[Algorithm], config: RunConfig) -> list[RunC
     return [config if makes_one else without for makes_one in able]
 
 
-def _tasks(algorithms: list[Algorithm], problem: Any, config: RunConfig, seeds: list[int], metrics: Any) -> list[Task]:
+def _tasks(
+    algorithms: list[Algorithm], problem: Any, config: RunConfig, seeds: list[int], metrics: Any
+) -> list[PlannedRun]:
     configs = _config_of_each(algorithms, config)
     if not isinstance(problem, Problem | OracleProblem) and not callable(problem):
         raise ValueError(f"{type(problem).__name__} is no problem; give one, or a function of the seed that makes one")
@@ -186,7 +188,7 @@ def _tasks(algorithms: list[Algorithm], problem: Any, config: RunConfig, seeds: 
     best = {seed: known_optimum(one, config.optimum) for seed, one in problems.items()}
     measured = {seed: metrics(seed) if callable(metrics) else metrics or {} for seed in seeds}
     tasks = [
-        Task(algorithm, problems[seed], replace(own, seed=int(seed), optimum=best[seed], metrics=measured[seed]))
+        PlannedRun(algorithm, problems[seed], replace(own, seed=int(seed), optimum=best[seed], metrics=measured[seed]))
         for algorithm, own in zip(algorithms, configs, strict=True)
         for seed in seeds
     ]
@@ -196,7 +198,7 @@ def _tasks(algorithms: list[Algorithm], problem: Any, config: RunConfig, seeds: 
 
 
 def _parallel(
-    tasks: list[tuple[int, Task]], jobs: int, backend: str, keep_errors: bool, bar: Bar, before: int
+    tasks: list[tuple[int, PlannedRun]], jobs: int, backend: str, keep_errors: bool, bar: Bar, before: int
 ) -> Iterator[tuple[int, Run]]:
     """Yield the runs as they finish."""
     import joblib
@@ -233,7 +235,7 @@ def _shown(bar: Bar, before: int, runs: int) -> Iterator[Board]:
         thread.join()
 
 
-def _run(i: int, task: Task, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+def _run(i: int, task: PlannedRun, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
     in_worker = stop is None and multiprocessing.parent_process() is not None
     if in_worker and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -247,7 +249,7 @@ def _run(i: int, task: Task, place: int, board: Board | None, stop: threading.Ev
     return i, simulation.result()
 
 
-def _try(i: int, task: Task, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+def _try(i: int, task: PlannedRun, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
     """Do the run; if it raises an error, return an empty run that holds the error."""
     try:
         return _run(i, task, place, board, stop)

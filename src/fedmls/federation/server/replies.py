@@ -39,11 +39,11 @@ W = TypeVar("W")
 
 
 class NodeRefused(ValueError):
-    """A node's own word."""
+    """A node says that it does not answer, and why."""
 
 
 class NodeForgot(NodeRefused):
-    """A node's own word that it knows nothing of the run."""
+    """A node says that it knows nothing of the run."""
 
 
 def opened(data: bytes, asked: Message[Body], kind: type[R], limit: int, packed: bool = False) -> R:
@@ -142,7 +142,7 @@ def masked_sums(data: bytes, asked: Message[Body], size: int) -> Any:
 
 
 def _check_masked(name: str, value: Any, size: int | None) -> None:
-    """Whether these are so many masked numbers and their mark; None for none."""
+    """Refuse what is not so many masked numbers and their mark; size None: what is there at all."""
     if size is not None:
         check_array(name, value, (2, size + 1), dtype="int64")
     elif value is not None:

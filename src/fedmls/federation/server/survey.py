@@ -59,7 +59,7 @@ def agree(job: Job, replies: dict[str, Surveyed]) -> SurveyedProblem:
     means, scales = _means_and_scales(job, columns, found)
     rows = np.array([one.rows for one in found])
     silent = [node for node, one in zip(nodes, found, strict=True) if not one.reports_objective]
-    _check_objective(job, silent)
+    _check_objective(job, silent, len(columns) + job.intercept, len(nodes))
     return SurveyedProblem(
         nodes,
         rows,
@@ -132,9 +132,10 @@ def _weights(job: Job, nodes: list[str], rows: Any) -> Array:
     return check_weights([job.weights[node] for node in nodes], rows)
 
 
-def _check_objective(job: Job, silent: list[str]) -> None:
-    """Whether what the run needs the objective for can be had."""
-    best = getattr(job.algorithm, "output", None) == "best"
+def _check_objective(job: Job, silent: list[str], dimension: int, n: int) -> None:
+    """Refuse a job that needs the objective, if a node or the job does not tell it."""
+    server, _ = job.algorithm.init(np.zeros(dimension), n)
+    best = isinstance(job.algorithm.model(server), tuple)  # of several candidates
     if (silent or not job.report_objective) and (best or job.until is not None):
         why = f"node {silent[0]} does not tell it (report_objective)" if silent else "report_objective is false"
         raise ValueError(f"{'output = best' if best else 'until'} needs the objective, but {why}")

@@ -28,7 +28,7 @@ ROUNDING = 1e-9  # a larger difference to the simulation is none of rounding
 
 
 class Times(NamedTuple):
-    """Seconds."""
+    """How many seconds each part of a trial took."""
 
     start: float  # of the server and the nodes
     first: float  # from the job's submission to the end of its first exchange
@@ -37,7 +37,7 @@ class Times(NamedTuple):
     end: float  # to take everything down
 
 
-class Outcome(NamedTuple):
+class TrialOutcome(NamedTuple):
     trial: Trial
     times: Times
     last: dict[str, float]  # row of the history
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
     notes: list[str]
 
 
-def run(trial: Trial, say: Say) -> Outcome:
+def run(trial: Trial, say: Say) -> TrialOutcome:
     """Deploy, run the job, take everything down, simulate and compare."""
     try:
         times = _deploy(trial, say)
@@ -177,7 +177,7 @@ def kept(trial: Trial, when: str = "") -> str:
     return f"{what}; {when}go on with: fedmls federate --resume --out {shlex.quote(str(trial.folder))}"
 
 
-def _outcome(trial: Trial, times: Times) -> Outcome:
+def _outcome(trial: Trial, times: Times) -> TrialOutcome:
     import pandas as pd
 
     from fedmls.results.write import write_setup
@@ -189,7 +189,7 @@ def _outcome(trial: Trial, times: Times) -> Outcome:
         difference, notes = _compare(trial)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {kept(trial)}") from None
-    return Outcome(trial, times, last, setup["epsilon"], difference, notes)
+    return TrialOutcome(trial, times, last, setup["epsilon"], difference, notes)
 
 
 def _about(trial: Trial, setup: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def _compare(trial: Trial) -> tuple[float | str, list[str]]:
     return float(np.abs(x - run.x).max()), [str(note.message) for note in notes]
 
 
-def summary(outcome: Outcome) -> list[str]:
+def summary(outcome: TrialOutcome) -> list[str]:
     trial, times, last = outcome.trial, outcome.times, outcome.last
     proof = ""
     if "lower_bound" in last:  # of a model ahead the clients have told the objective by now
@@ -242,7 +242,7 @@ def summary(outcome: Outcome) -> list[str]:
     return [*lines, *outcome.notes, _compared(outcome)]
 
 
-def _compared(outcome: Outcome) -> str:
+def _compared(outcome: TrialOutcome) -> str:
     what = "difference to the simulation of the same seed"
     if isinstance(outcome.difference, str):
         return f"{what}: not compared, for {outcome.difference}"

@@ -125,7 +125,7 @@ class Source:
 
 
 def check_engine(name: str) -> None:
-    """Whether the engine is there."""
+    """Refuse an engine that is not there."""
     one_of("engine", name, ENGINES)
     if sys.platform != "linux":
         raise ValueError(f"a deployment on one machine takes Linux, and this is {sys.platform}")
