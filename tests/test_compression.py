@@ -9,7 +9,7 @@ from fedmls.compression import kept_entries, variance
 from fedmls.local.compressors import compress
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
-from tests.algorithms.test_algorithms import run_client_by_client
+from tests.support.algorithms import run_client_by_client
 from tests.support.problems import lad, svm
 
 INNER = [fedmls.FedMLS(lam0=0.5), fedmls.FedMLSE(lam0=0.5), fedmls.FedAvg(), fedmls.Scaffold(), fedmls.Scaffnew()]

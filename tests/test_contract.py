@@ -9,7 +9,7 @@ import fedmls
 from fedmls.contract import BrokenContract
 from fedmls.hyperparameters import hyperparameters
 from fedmls.types import Algorithm, Array, Traits
-from tests.algorithms.test_algorithms import SMALL_STEPS
+from tests.support.algorithms import SMALL_STEPS
 
 
 @pytest.mark.parametrize("name", fedmls.ALGORITHMS)

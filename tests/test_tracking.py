@@ -14,7 +14,7 @@ import fedmls
 from fedmls import tracking
 from fedmls.simulation import run as simulation_run
 from fedmls.simulation.run import Simulation
-from tests.algorithms.test_algorithms import NEEDS, SMALL_STEPS
+from tests.support.algorithms import NEEDS, SMALL_STEPS
 from tests.support.problems import lad, svm
 
 

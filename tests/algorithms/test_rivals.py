@@ -11,8 +11,8 @@ from fedmls.rounds import ServerRandom, drawn
 from fedmls.schedules import schedule
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
-from tests.algorithms.test_algorithms import run_client_by_client, states
 from tests.support import transliterations as plain
+from tests.support.algorithms import run_client_by_client, states
 from tests.support.problems import lad, svm
 
 WEIGHTS = np.array([0.1, 0.3, 0.15, 0.25, 0.2])

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import json
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -26,8 +25,9 @@ from fedmls.federation.messages import Envelope, decode, pack_envelope, unpack_e
 from fedmls.federation.server import replies
 from fedmls.federation.server.replies import NodeRefused
 from fedmls.federation.uploads import upload_shapes
-from tests.federation.test_faults import Crash, Crashing
+from tests.support.crashes import Crash, Crashing
 from tests.support.federations import federate, parts
+from tests.support.hostile import ANYTHING, ARRAY, nested, packed, places, put
 from tests.support.problems import svm
 
 PROBLEM = svm(n=3, m=45)
@@ -247,7 +247,7 @@ def test_who_does_not_tell_its_objective_takes_no_part_where_it_would(algorithm,
 @pytest.mark.parametrize("name", fedmls.ALGORITHMS)
 def test_what_reveals_the_objective_says_so(name):
     """An upload that holds f_i at the point that was sent down, or that times the client's weight."""
-    from tests.algorithms.test_algorithms import SMALL_STEPS
+    from tests.support.algorithms import SMALL_STEPS
 
     made = fedmls.make(name, **SMALL_STEPS.get(name, {}))
     problem = svm(n=1, m=30, l2=0.1)
@@ -278,19 +278,6 @@ def test_what_reveals_the_objective_says_so(name):
 # A node that lies
 
 
-def nested(depth):
-    """What :func:`packed` makes a list in a list in a list of, deeper than MessagePack itself would write."""
-    return msgpack.ExtType(42, depth.to_bytes(2, "big"))
-
-
-def packed(whole):
-    def deep(found):
-        return b"\x91" * int.from_bytes(found[1], "big") + b"\x90"
-
-    return re.sub(rb"\xd5\x2a(..)", deep, msgpack.packb(whole), flags=re.DOTALL)
-
-
-ARRAY = {"dtype": "float64", "shape": [2], "raw": bytes(16)}
 CRASHING = {
     "deep": lambda whole: whole["body"].update(rounds=nested(990)),
     "very deep": lambda whole: whole.update(schema=nested(400)),
@@ -344,46 +331,6 @@ def test_a_check_that_fails_is_a_rejection_too(tmp_path, monkeypatch):
         Stopped, match=r"^node site-1 sent what was rejected: a check of it failed \(ZeroDivisionError\)"
     ):
         federate(PROBLEM, tmp_path, algorithm=fedmls.FedAvg(), **JOB)
-
-
-ARRAYS = st.one_of(
-    st.sampled_from([ARRAY, ARRAY | {"dtype": "int64"}, ARRAY | {"shape": [2, 1]}]),
-    st.builds(lambda n: ARRAY | {"shape": [n], "raw": bytes(8 * n)}, st.integers(0, 12)),
-)
-LEAVES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**63), 2**64 - 1),
-    st.floats(),
-    st.text(max_size=8),
-    st.binary(max_size=24),
-    st.builds(nested, st.integers(0, 1000)),
-    ARRAYS,
-)
-TREES = st.recursive(
-    LEAVES,
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=6), inner, max_size=4)),
-    max_leaves=8,
-)
-ANYTHING = st.one_of(ARRAYS, LEAVES, TREES)  # trees alone would be lists most of the time
-
-
-def places(value, path=()):
-    """Where something could stand in a message's place."""
-    yield path
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in inner:
-        yield from places(part, (*path, key))
-
-
-def put(whole, path, value):
-    if not path:
-        return value
-    inner = whole
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = value
-    return whole
 
 
 def good_replies(folder, **job):

@@ -9,24 +9,10 @@ import pytest
 import fedmls
 from fedmls.federation import InProcess, Job, NodeConfig, Stopped, drive
 from fedmls.federation.messages import unpack_envelope
-from tests.algorithms.test_algorithms import SMALL_STEPS
+from tests.support.agreement import WEIGHTS, check_same, named
+from tests.support.algorithms import SMALL_STEPS
 from tests.support.federations import Recording, federate, parts
 from tests.support.problems import lad, svm
-
-WEIGHTS = [0.1, 0.2, 0.3, 0.4]
-SAME = ("round", "local_steps", "subgradients", "objective", "lower_bound", "certified_gap")
-
-
-def named(weights):
-    return {f"site-{i + 1}": weight for i, weight in enumerate(weights)}
-
-
-def check_same(result, run, columns=SAME, within=1e-12):
-    np.testing.assert_allclose(result.x, run.x, rtol=0, atol=within)
-    for column in columns:
-        if column in run.history:
-            np.testing.assert_allclose(result.history[column], run.history[column], rtol=within, atol=within)
-    assert list(result.history.columns) == [name for name in run.history if name != "passes"]  # nobody tells those
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["resident", "fresh"])

@@ -18,6 +18,7 @@ from fedmls.federation.codec import unseal
 from fedmls.federation.locks import exclusive
 from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from fedmls.federation.server.driver import keeps_nothing
+from tests.support.crashes import Crash, Crashing
 from tests.support.federations import Processes, Recording, federate, kept_state, parts
 from tests.support.problems import svm
 
@@ -31,27 +32,6 @@ def simulated(algorithm, problem=PROBLEM, **job):
 
 def events(folder):
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-
-
-class Crash(Exception):
-    """The server's machine is switched off."""
-
-
-class Crashing(InProcess):
-    """Ends the driver in a call, before or after the nodes got their messages."""
-
-    def __init__(self, configs, *, call=0, delivered=False, **faults):
-        super().__init__(configs, **faults)
-        self.call, self.delivered = call, delivered
-
-    def exchange(self, messages, timeout):
-        crash = self.calls + 1 == self.call
-        if crash and not self.delivered:
-            raise Crash
-        answer = super().exchange(messages, timeout)
-        if crash:
-            raise Crash
-        return answer
 
 
 WHEN = st.tuples(st.sampled_from(["site-1", "site-2", "site-3"]), st.integers(1, 9))

@@ -15,7 +15,7 @@ from fedmls.federation import InProcess, Job, Node, NodeConfig, Stopped, drive
 from fedmls.federation import privacy as privacies
 from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from fedmls.federation.privacy import Privacy, epsilon, noisy
-from tests.algorithms.test_algorithms import SMALL_STEPS
+from tests.support.algorithms import SMALL_STEPS
 from tests.support.federations import Recording, federate, parts
 from tests.support.problems import svm
 

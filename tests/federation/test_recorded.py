@@ -13,7 +13,7 @@ from fedmls.federation import decode, encode
 from fedmls.federation.codec import MessageError, seal, unseal
 from fedmls.federation.messages import FIELDS, READERS
 from fedmls.federation.server.folder import RunFolder
-from tests.federation.test_attacks import ANYTHING, packed, places, put
+from tests.support.hostile import ANYTHING, packed, places, put
 
 RECORDED = {
     name: (compact, data)

@@ -21,9 +21,9 @@ from fedmls.federation import secure_sums as secure
 from fedmls.federation.codec import unseal
 from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from fedmls.federation.privacy import Privacy
-from tests.algorithms.test_algorithms import SMALL_STEPS
-from tests.federation.test_engines_agree import SAME, WEIGHTS, check_same, named
-from tests.federation.test_faults import Crash, Crashing
+from tests.support.agreement import SAME, WEIGHTS, check_same, named
+from tests.support.algorithms import SMALL_STEPS
+from tests.support.crashes import Crash, Crashing
 from tests.support.federations import Recording, federate, kept_state, parts
 from tests.support.problems import lad, svm
 

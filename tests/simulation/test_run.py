@@ -14,7 +14,7 @@ import pytest
 import fedmls
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
-from tests.algorithms.test_algorithms import NEEDS, SMALL_STEPS
+from tests.support.algorithms import NEEDS, SMALL_STEPS
 from tests.support.problems import lad, svm
 
 COLUMNS = [

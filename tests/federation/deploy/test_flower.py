@@ -293,7 +293,7 @@ def test_a_wrong_node_file_stops_the_run_and_says_so(wrong, why, tmp_path):
 
 def test_the_app_folder_is_the_one_that_a_deployment_writes(tmp_path):
     write_app(tmp_path)
-    ready = Path(__file__).parents[2] / "apps" / "flower"
+    ready = Path(__file__).parents[3] / "apps" / "flower"
     assert {file.name: file.read_text() for file in ready.iterdir() if file.is_file()} == {
         file.name: file.read_text() for file in tmp_path.iterdir()
     }
@@ -473,7 +473,7 @@ assert "_pull_and_store_message(" in inspect.getsource(node.start_client_interna
 def test_the_page_tells_the_pauses_that_the_code_sets():
     from flwr.common import constant
 
-    page = " ".join((Path(__file__).parents[2] / "docs" / "deploy-flower.md").read_text().split())
+    page = " ".join((Path(__file__).parents[3] / "docs" / "deploy-flower.md").read_text().split())
     [told] = re.findall(
         r"\(([\d.]+) s instead of 3 between looks, a heartbeat that counts for (\d+) s instead of (\d+), "
         r"at most (\d+) s instead of (\d+) until",
@@ -508,7 +508,7 @@ def test_nobody_outside_is_told_or_asked_anything(tmp_path, monkeypatch):
     for name in ("server", *files):
         environment = deployment._environment(name)
         assert {variable: environment[variable] for variable in off} == off
-    page = (Path(__file__).parents[2] / "docs" / "deploy-flower.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "deploy-flower.md").read_text()
     units = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
     commands = [command for unit in units for command in re.findall(r"ExecStart=(\S+)", unit)]
     assert commands == [f"/opt/fedmls/venv/bin/flower-{name}" for name in ("superlink", "supernode")]  # stock Flower
