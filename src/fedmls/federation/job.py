@@ -130,6 +130,8 @@ class Job:
         if self.until is None:
             return
         positive("until", self.until)
+        if self.certificate is None and self.algorithm.traits.proves:
+            object.__setattr__(self, "certificate", True)  # it costs nothing
         if self.certificate is None or not self.report_objective:
             missing = "certificate" if self.certificate is None else "report_objective = true"
             raise ValueError(f"until is {self.until!r}, which takes a proof; add {missing}")

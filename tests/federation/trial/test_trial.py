@@ -378,7 +378,7 @@ BAD = {
     "--algorithm fedmsl": "unknown algorithm 'fedmsl': did you mean 'fedmls'?",
     "--algorithm fedmlsp --set participants=4": "participants is 4, but there are 3 clients",
     "--algorithm fedavg --certificate 3": "fedavg makes no certificate",
-    "--until 0.1": "add certificate",
+    "--algorithm fedmls --until 0.1": "add certificate",
     "--job nothing.toml": "there is no such file",
     "--out full": "full is not empty; name another folder",
     "--out rows.csv": "rows.csv is not empty",
@@ -427,6 +427,14 @@ def test_an_engine_that_is_missing_is_one_line(name, monkeypatch):
     monkeypatch.setattr("fedmls.federation.deploy.base.find_spec", lambda _: None)
     done = CliRunner().invoke(app, ["federate", "--engine", name])
     assert done.output == f"error: {trials.ENGINES[name].title} is not installed; pip install 'fedmls[{name}]'\n"
+
+
+def test_until_needs_no_more_than_itself_where_the_algorithm_proves(tmp_path):
+    assert trials.make_job(None, None, [], {"until": 0.05}).certificate is True
+    (tmp_path / "job.toml").write_text('name = "a"\nrounds = 5\nuntil = 0.1\n[algorithm]\nname = "fedmlsb"\n')
+    assert Job.read(tmp_path).certificate is True
+    with pytest.raises(ValueError, match=r"^until is 0.05, which takes a proof; add certificate"):
+        trials.make_job(None, "fedmls", [], {"until": 0.05})
 
 
 def test_the_command_from_begin_to_end(monkeypatch):
