@@ -5,6 +5,7 @@ in :mod:`fedmls.datasets.tables`, for a node of a federation in :mod:`fedmls.fed
 """
 
 import gzip
+import threading
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ KINDS = {
     ".npz": "NPZ",
 }
 ZIPPED = ("CSV", "svmlight")  # kinds that may end in .gz
+ONE_NPZ_AT_A_TIME = threading.Lock()  # NumPy parses headers, which CPython 3.11 cannot do in two threads at once
 UNREADABLE = (ValueError, OSError, KeyError, EOFError, BadZipFile, zlib.error)  # what reading a bad file may raise
 
 
@@ -100,7 +102,7 @@ def _read_svmlight(file: Path, columns: int | None, zero_based: bool | str) -> T
 def _read_npz(file: Path) -> Table:
     if not is_zipfile(file):
         raise ValueError("it is none; numpy.savez(file, X=X, y=y) writes one")
-    with np.load(file, allow_pickle=False) as saved:
+    with ONE_NPZ_AT_A_TIME, np.load(file, allow_pickle=False) as saved:
         arrays = dict(saved)
     if "X" not in arrays:
         return Table(None, [], arrays)
