@@ -132,6 +132,11 @@ class WritesIntoDown(Sound):
         return result
 
 
+class ForgetsTheClientsState(Sound):
+    def client_round(self, k, client, down, local):
+        return super().client_round(k, client, down, local)[1].u
+
+
 class TossesItsOwnCoins(Sound):
     def server_round(self, k, server, up):
         return server._replace(x=up.u + 1e-3 * TOSSES.random())
@@ -210,6 +215,7 @@ BROKEN = {
     Grows: "the shapes of Up change from",
     WritesIntoItsState: "client_round changes u of the Client that it is given; return a new one",
     WritesIntoDown: "client_round changes x of the Down that it is given; return a new one",
+    ForgetsTheClientsState: "client_round returns ndarray; return the client's state and an Up",
     TossesItsOwnCoins: "the model differs from the simulation's by",
     KeepsOutsideOfItsState: "when a run is stopped and goes on, the model differs from the simulation's by",
     SendsSmallNumbers: "Up cannot be sent: arrays of float32 are not sent",

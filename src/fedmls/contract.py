@@ -280,6 +280,9 @@ def _untouched(call: Callable[..., Any], k: int, *given: Any) -> Any:
                     f"{call.__name__} changes {name} of the {type(old).__name__} that it is given; return a new one: "
                     "an engine may do a round again"
                 )
+    pair = {"broadcast": "the server's state and a Down", "client_round": "the client's state and an Up"}
+    if call.__name__ in pair and not (isinstance(result, tuple) and len(result) == 2):
+        raise BrokenContract(f"{call.__name__} returns {type(result).__name__}; return {pair[call.__name__]}")
     return result
 
 

@@ -1,6 +1,5 @@
 """``fedmls federate``: a whole federation on this machine, and what came of it beside the simulation."""
 
-import json
 import math
 import shlex
 import sys
@@ -19,7 +18,7 @@ from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
 from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
-from fedmls.results.layout import HISTORY, SETUP
+from fedmls.results.layout import HISTORY
 from fedmls.results.model import read_model
 from fedmls.simulation.run import simulate
 
@@ -180,10 +179,11 @@ def kept(trial: Trial, when: str = "") -> str:
 def _outcome(trial: Trial, times: Times) -> TrialOutcome:
     import pandas as pd
 
+    from fedmls.results.read import read_setup
     from fedmls.results.write import write_setup
 
     last = pd.read_parquet(trial.folder / HISTORY).iloc[-1].to_dict()
-    setup = json.loads((trial.folder / SETUP).read_text(encoding="utf-8"))
+    setup = read_setup(trial.folder)
     write_setup(trial.folder, setup | _about(trial, setup))
     try:
         difference, notes = _compare(trial)

@@ -39,7 +39,6 @@ from fedmls.federation.server.survey import SurveyedProblem, agree, natural
 from fedmls.federation.site_files import PARTITIONERS, split
 from fedmls.files import whole_file
 from fedmls.problem import Problem
-from fedmls.results.layout import SETUP
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 
@@ -212,8 +211,9 @@ def _check_unfinished(folder: Path, job: Job) -> None:
 
 def ended(folder: Path, job: Job) -> str:
     """Return how the run ended, "finished" or "proved"; nothing if it did not, or its results are not written."""
-    file = folder / SETUP
-    setup: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"status": ""}
+    from fedmls.results.read import read_setup
+
+    setup = read_setup(folder) or {"status": ""}
     if setup["status"] == "finished" and setup["job"]["rounds"] < job.rounds:
         return ""
     if setup["status"] == "proved" and not (job.until is not None and setup["job"]["until"] <= job.until):
