@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedmls.federation.transports.shared_timer import share_timers
+
 NODE_SECONDS = 2.0  # for a node to tell the console of its jobs
 
 
@@ -18,6 +20,7 @@ class Session:
     def __init__(self, kit: Path) -> None:
         from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+        share_timers()
         about = json.loads((kit / "startup" / "fed_admin.json").read_text())
         self.flare = new_secure_session(about["admin"]["username"], str(kit), timeout=5.0)
 

@@ -6,11 +6,8 @@ One exchange is one call of ``answer`` at every node, over NVFlare's Collab API.
 
 import logging
 import os
-import threading
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from nvflare.collab import collab
@@ -18,20 +15,10 @@ from nvflare.collab.api.exceptions import RunAborted
 
 from fedmls.federation.messages import Message, Refusal, encode
 from fedmls.federation.transports.base import NODE_FILE
-from fedmls.federation.transports.shared_timer import SharedTimer
+from fedmls.federation.transports.shared_timer import share_timers
 
 SERVER_NAME = "server"  # NVFlare's name for it in every job; no site can have it
 logger = logging.getLogger(__name__)
-
-
-def share_timers() -> None:
-    """Let NVFlare remember the streams that it has received with one thread, not with a thread for each.
-
-    It forgets a stream a minute after its end by a timer: as many threads as there were messages in that minute, some
-    thousands at the server of a job with short rounds.
-    """
-    receiver: Any = import_module("nvflare.fuel.f3.streaming.byte_receiver")
-    receiver.threading = SimpleNamespace(**{**vars(threading), "Timer": SharedTimer})
 
 
 share_timers()  # as soon as a job's process imports this

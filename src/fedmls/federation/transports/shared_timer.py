@@ -5,7 +5,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 logger = logging.getLogger(__name__)
@@ -54,3 +56,13 @@ class SharedTimer:
             while not cls._waiting or cls._waiting[0][0] > time.monotonic():
                 cls._wake.wait(cls._waiting[0][0] - time.monotonic() if cls._waiting else None)
             return heapq.heappop(cls._waiting)[2]
+
+
+def share_timers() -> None:
+    """Let NVFlare remember the streams that it has received with one thread, not with a thread for each.
+
+    It forgets a stream a minute after its end by a timer: as many threads as there were messages in that minute, some
+    thousands at the server of a job with short rounds.
+    """
+    receiver: Any = import_module("nvflare.fuel.f3.streaming.byte_receiver")
+    receiver.threading = SimpleNamespace(**{**vars(threading), "Timer": SharedTimer})
