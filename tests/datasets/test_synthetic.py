@@ -152,13 +152,22 @@ def test_bad_input(make, message):
     assert str(error.value).startswith(message)
 
 
+# Other people's data in which x0 = 0, that is the mean or the larger class, is a fair guess already.
+FAIR_AT_ZERO = (
+    *("schools-absolute", "kindergarten-absolute", "contraception-logistic", "immunisation-hinge"),
+    *("panel-absolute", "lectures-epsilon", "poverty-hinge"),
+)
+
+
 @pytest.mark.parametrize("name", [name for name in suite.SUITE if "n1000" not in name and "sparse" not in name])
 def test_the_suite_has_certified_optima_worth_measuring(name):
-    """f* is proved, not 0, and x0 = 0 is not near it: no target is met for free."""
+    """f* is proved, not 0, and x0 = 0 is not near it: no target that a claim is made of (1e-2 and less) is met for
+    free, nor any other but on a few problems.
+    """
     problem = suite.make(name)
     best = problem.optimum
     assert best.value - best.lower_bound <= 1e-8 * best.value
-    assert problem.value(np.zeros(problem.dimension)) > 1.02 * best.value  # the coarsest target is 1.01
+    assert problem.value(np.zeros(problem.dimension)) > (1.02 if name in FAIR_AT_ZERO else 1.4) * best.value
 
 
 def test_the_suite_is_as_wide_as_it_says():

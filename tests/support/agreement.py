@@ -12,9 +12,9 @@ def named(weights):
     return {f"site-{i + 1}": weight for i, weight in enumerate(weights)}
 
 
-def check_same(result, run, columns=SAME, within=1e-12):
-    np.testing.assert_allclose(result.x, run.x, rtol=0, atol=within)
+def check_same(result, run, columns=SAME):
+    np.testing.assert_allclose(result.x, run.x, rtol=0, atol=1e-12)
     for column in columns:
         if column in run.history:
-            np.testing.assert_allclose(result.history[column], run.history[column], rtol=within, atol=within)
+            np.testing.assert_allclose(result.history[column], run.history[column], rtol=1e-12, atol=1e-12)
     assert list(result.history.columns) == [name for name in run.history if name != "passes"]  # nobody tells those

@@ -77,8 +77,9 @@ class Deployment(ABC):
 
     def kill(self, name: str) -> None:
         """End a node, or the "server", as a power failure would."""
+        process = self.processes.started[name]  # another one may have been started when it has ended
         self.processes.end(name)
-        self.processes.started[name].wait()  # what has just lost its environment may not have ended yet
+        process.wait()  # what has just lost its environment may not have ended yet
 
     def _restart_dead(self, restarts: Restarts, say: Say) -> list[str]:
         """Start what does not run, and return the names."""

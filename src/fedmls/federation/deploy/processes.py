@@ -40,6 +40,7 @@ class Processes:
         self.logs.mkdir(parents=True, exist_ok=True)
         self.started: dict[str, subprocess.Popen[bytes]] = {}
         self.keys: Path | None = None
+        self.turn = threading.RLock()  # who ends a participant does not meet the one that is started in its place
         self.lock = ExitStack()
         try:
             self.lock.enter_context(exclusive(folder / LOCK, wait=False))
@@ -63,7 +64,7 @@ class Processes:
         self, name: str, command: list[str], environment: Mapping[str, str], cwd: Path, pipes: bool = False
     ) -> subprocess.Popen[bytes]:
         """Start a participant, out of reach of Ctrl-C, its output in the log; with pipes, only its errors."""
-        with self.log(name).open("ab") as log:
+        with self.turn, self.log(name).open("ab") as log:
             self.started[name] = subprocess.Popen(
                 command,
                 bufsize=0,
@@ -102,6 +103,10 @@ class Processes:
 
     def end(self, name: str = "", patience: float = 0.0) -> None:
         """End a participant, or all: kindly if there is patience, and for certain."""
+        with self.turn:
+            self._end(name, patience)
+
+    def _end(self, name: str, patience: float) -> None:
         ours = [process for each, process in list(self.started.items()) if name in ("", each)]
         for kind, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 30.0)):
             deadline = time.monotonic() + seconds
