@@ -17,6 +17,8 @@ class Counters(NamedTuple):
 
     def plus(self, other: "Counters") -> "Counters":
         """Return the sums, field by field."""
+        if not any(other):
+            return self
         return Counters(*(a + b for a, b in zip(self, other, strict=True)))
 
 
