@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, truth, whole
-from fedmls.local import descent
 from fedmls.local.client import OracleLocal, RowsLocal
+from fedmls.local.loops import Loops, ProcessorLoops
 from fedmls.local.rows import CSR, DualRows, Integers, Matrix, Penalty, Rows
 from fedmls.losses import Loss, get_loss
 from fedmls.types import Array, Optimum
@@ -84,21 +84,28 @@ class Problem:
 
     def client_values(self, x: Array, ids: Any = None) -> Array:
         """f_i at x, or at row i of x."""
-        rows, x = self._rows_of(ids), np.atleast_2d(np.asarray(x, dtype=float))
-        values = descent.client_values(rows, self.loss.kind, np.ascontiguousarray(x))
-        if self.l2 or self.l1:
-            p = x[:, : self.penalised]
-            values = values + self.l2 / 2 * (p * p).sum(axis=1) + self.l1 * abs(p).sum(axis=1)
-        return np.asarray(values)
+        x = np.atleast_2d(np.asarray(x, dtype=float))
+        return np.asarray(self.loops_over(ids).values(np.ascontiguousarray(x)) + self.terms_at(x))
+
+    def terms_at(self, x: Array) -> Array | float:
+        """The l2 and l1 terms at each row of x."""
+        if not (self.l2 or self.l1):
+            return 0.0
+        p = x[:, : self.penalised]
+        return np.asarray(self.l2 / 2 * (p * p).sum(axis=1) + self.l1 * abs(p).sum(axis=1))
 
     def client_subgradients(self, x: Array, ids: Any = None) -> Array:
         """A subgradient of f_i at row i of x."""
         x = np.ascontiguousarray(x, dtype=float)
-        g = descent.client_subgradients(self._rows_of(ids), self.loss.kind, x)
-        if self.l2 or self.l1:
-            p = x[:, : self.penalised]
-            g[:, : self.penalised] += self.l2 * p + self.l1 * np.sign(p)
-        return np.asarray(g)
+        return np.asarray(self.loops_over(ids).subgradients(x) + self.term_slopes_at(x))
+
+    def term_slopes_at(self, x: Array) -> Array | float:
+        """A subgradient of the l2 and l1 terms at each row of x."""
+        if not (self.l2 or self.l1):
+            return 0.0
+        slopes = self.l2 * x + self.l1 * np.sign(x)
+        slopes[:, self.penalised :] = 0.0
+        return np.asarray(slopes)
 
     def cut(self, slopes: Array) -> tuple[float, Array]:
         """A number a and a vector p with Σ_j ω_j ℓ(a_j·x, b_j) >= a + p·x for all x, from one slope per row.
@@ -134,8 +141,18 @@ class Problem:
         """The l2 and l1 terms as the compiled loops take them."""
         return Penalty(self.l2, self.l1, self.penalised)
 
-    def _rows_of(self, ids: Any) -> Rows:
-        return self.rows if ids is None or ids is self._everyone else self.rows.of(self._ids(ids))
+    @cached_property
+    def loops(self) -> Loops:
+        """The compiled loops over the rows of all clients."""
+        return self.loops_with(self.rows)
+
+    def loops_with(self, rows: Rows, threads: int = 1) -> Loops:
+        """The compiled loops for this loss, over these rows."""
+        return ProcessorLoops(rows, self.loss.kind, self.penalty, threads)
+
+    def loops_over(self, ids: Any) -> Loops:
+        """The compiled loops over the rows of these clients."""
+        return self.loops if ids is None or ids is self._everyone else self.loops.of(self._ids(ids))
 
     def lipschitz(self, radius: float | None = None) -> Array:
         """G_i: no subgradient of f_i is longer (in the ball ‖x‖ <= radius, where one is given).

@@ -127,6 +127,13 @@ class Board:
             self.written = time.monotonic()
             self.numbers[run] = share, np.nan if gap is None else gap
 
+    def report_all(self, runs: list[int], share: float, gaps: Any) -> None:
+        """Report for several runs that go on side by side."""
+        if time.monotonic() - self.written > 0.1 or share >= 1:
+            self.written = time.monotonic()
+            self.numbers[runs, 0] = share
+            self.numbers[runs, 1] = gaps
+
     def show(self, bar: Bar, before: int, done: threading.Event) -> None:
         """Move the bar until all is done; for a thread of its own."""
         while not done.wait(0.2):

@@ -45,9 +45,10 @@ def draw_participants(n: int, some: int, random: "ServerRandom", k: int) -> Coun
     return random.at(k, purpose=1).choice(n, some, replace=False)
 
 
-def arrays(message: Any, but: tuple[str, ...] = ()) -> list[Array]:
-    """The array fields of a message, without those named: what travels."""
-    return [value for name, value in message._asdict().items() if isinstance(value, np.ndarray) and name not in but]
+def array_sizes(message: Any) -> dict[str, int]:
+    """The array fields of a message, which travel, and how many numbers each holds for one client."""
+    named = zip(message._fields, message, strict=True)
+    return {name: value.shape[-1] for name, value in named if isinstance(value, np.ndarray)}
 
 
 def weighted_mean(weights: Array, up: Any) -> Any:

@@ -22,28 +22,56 @@ class Power:
     exponent: float = 0.0
 
     def __post_init__(self) -> None:
+        if isinstance(self.scale, np.ndarray):  # of several runs side by side, each checked before
+            return
         scale, exponent = real(self.scale), real(self.exponent)
         if scale is None or scale <= 0 or exponent is None:
             raise ValueError(f"{self!r} is no schedule: scale must be positive, exponent finite")
         object.__setattr__(self, "scale", scale)
         object.__setattr__(self, "exponent", exponent)
 
-    def __call__(self, k: float) -> float:
-        return float(self.scale * k**self.exponent)
+    def __call__(self, k: Any) -> Any:
+        """The value at k; of several runs side by side, (R, 1, 1), where the scale or k is a number of each."""
+        if isinstance(k, np.ndarray):
+            return self.scale * np.array([one**self.exponent for one in k.ravel().tolist()])[:, None, None]
+        return self.scale * float(k) ** self.exponent
 
-    def array(self, first: int, count: int) -> Array:
-        """The values at first, first + 1, ..., first + count - 1."""
+    def array(self, first: Any, count: Any) -> Array:
+        """The values at first, first + 1, ..., first + count - 1; of several runs side by side, a row for each."""
+        if isinstance(count, np.ndarray):
+            return self._rows(first, count)
         if self.exponent == 0:
-            return np.full(count, float(self.scale))
-        return np.asarray(self.scale * np.arange(first, first + count, dtype=float) ** self.exponent)
+            powers = np.ones(count)
+        else:
+            powers = np.arange(first, first + count, dtype=float) ** self.exponent
+        return np.asarray((self.scale[:, 0] if isinstance(self.scale, np.ndarray) else self.scale) * powers)
+
+    def _rows(self, first: Any, count: Any) -> Array:
+        """The values from each run's first on; a row ends with zeros, where its count is less than the largest."""
+        starts = np.broadcast_to(first, count.shape).ravel().tolist()
+        rows = np.zeros((len(starts), int(count.max())))
+        for row, start, length in zip(rows, starts, count.ravel().tolist(), strict=True):
+            row[:length] = Power(1.0, self.exponent).array(start, length)
+        return np.asarray((self.scale[:, 0] if isinstance(self.scale, np.ndarray) else self.scale) * rows)
 
 
-@functools.lru_cache(maxsize=256)
 def schedule(value: "float | Power | None", scale: float, exponent: float) -> Power:
     """The value as a schedule: a number is a constant, None is scale * k ** exponent."""
-    if value is None:
-        return Power(scale, exponent)
-    return value if isinstance(value, Power) else Power(value)
+    if isinstance(value, Power):
+        return value
+    return _power(scale, exponent) if value is None else _power(value, 0.0)
+
+
+def _power(scale: float, exponent: float) -> Power:
+    return Power(scale, exponent) if isinstance(scale, np.ndarray) else _kept_power(scale, exponent)
+
+
+_kept_power = functools.lru_cache(maxsize=256)(Power)
+
+
+def total(steps: Array) -> Any:
+    """The sum of step sizes; of several runs side by side, with a row for each, a number of each run."""
+    return float(steps.sum()) if steps.ndim == 1 else steps.sum(axis=1)[:, None, None]
 
 
 def check_schedule(name: str, value: "float | Power | None") -> None:
@@ -81,8 +109,15 @@ def client_steps(T: Steps, T0: float, k: int, local: Local) -> tuple[int, Any]:
     return max(T), local.own(T)
 
 
-def first_success(p: Power, after: int, rng: np.random.Generator) -> int:
-    """Toss coins t = after + 1, after + 2, ... with probability p(t); how many until the first head."""
+def first_success(p: Power, after: Any, rng: Any) -> Any:
+    """Toss coins t = after + 1, after + 2, ... with probability p(t); how many until the first head.
+
+    Of several runs side by side, which have a generator each: how many in each of them.
+    """
+    if isinstance(rng, tuple):
+        starts = np.broadcast_to(after, (len(rng), 1, 1)).ravel().tolist()
+        found = [first_success(p, start, one) for start, one in zip(starts, rng, strict=True)]
+        return np.array(found)[:, None, None]
     tossed, block = 0, 16
     while tossed < MOST_TOSSES:
         heads = np.flatnonzero(rng.random(block) < p.array(after + tossed + 1, block))

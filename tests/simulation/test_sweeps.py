@@ -63,9 +63,8 @@ def test_a_store_is_continued(tmp_path, monkeypatch):
     fedmls.sweep(GRID[:1], svm(), **kwargs)
     assert len(list(tmp_path.iterdir())) == 2
     ran = []
-    module = sweeps
-    run = module._run
-    monkeypatch.setattr(module, "_run", lambda i, task, *rest: (ran.append(task), run(i, task, *rest))[1])
+    save = sweeps.RunStore.save
+    monkeypatch.setattr(sweeps.RunStore, "save", lambda self, *run: (ran.append(run), save(self, *run)))
     runs = fedmls.sweep(GRID, svm(), **kwargs)
     assert len(ran) == 4
     for got in runs:

@@ -62,7 +62,7 @@ class DCS(Algorithm[Server, Client, Down, Up]):
 
     name: ClassVar[str] = "dcs"
     references: ClassVar[References] = {"x_tilde": "x_tilde", "average": "x_tilde"}
-    traits: ClassVar[Traits] = Traits(on_demand=("average",))
+    traits: ClassVar[Traits] = Traits(on_demand=("average",), stacks=("eta",))
     eta: float = 100.0
     T0: float = 1.0
     T: float | Power | None = None

@@ -25,7 +25,7 @@ import numpy as np
 from fedmls.checks import positive
 from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, prox_average, prox_steps, schedule, steps_in_round
-from fedmls.types import Algorithm, Array, Local, References, Scale
+from fedmls.types import Algorithm, Array, Local, References, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -59,6 +59,7 @@ class FedDyn(Algorithm[Server, Client, Down, Up]):
 
     name: ClassVar[str] = "feddyn"
     references: ClassVar[References] = {"u": "x"}
+    traits: ClassVar[Traits] = Traits(stacks=("alpha",))
     alpha: float = 10.0
     T0: float = 1.0
     T: float | Power | None = None

@@ -84,6 +84,11 @@ def first_mu(lam0: float | str, n: int) -> float:
     return 0.0 if isinstance(lam0, str) else lam0 / n
 
 
+def stacked_parameters(lam0: float | str, radius: float | None) -> tuple[str, ...] | None:
+    """The parameters in which runs of a stack may differ; None where the server looks at the numbers of each run."""
+    return None if isinstance(lam0, str) or radius is not None else ("lam0", "lam")
+
+
 def chosen_mu(
     k: int, mu1: float, square: float, up: Any, z: Array, x0: Array, times: tuple[float, float], asked: int
 ) -> tuple[float, float]:
@@ -144,7 +149,12 @@ class FedMLS(Algorithm[Server, Client, Down, Up]):
 
     @property
     def traits(self) -> Traits:
-        return Traits(certifies=True, numbers=("numbers",), reveals_objective=isinstance(self.lam0, str))
+        return Traits(
+            certifies=True,
+            numbers=("numbers",),
+            reveals_objective=isinstance(self.lam0, str),
+            stacks=stacked_parameters(self.lam0, self.radius),
+        )
 
     @property
     def rounds_per_exchange(self) -> int:

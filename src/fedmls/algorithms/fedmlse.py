@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from fedmls.algorithms._auto_lambda import at_start, check_lam0, length, no_numbers
-from fedmls.algorithms.fedmls import OUTPUTS, choose, chosen_mu, first_mu, gamma
+from fedmls.algorithms.fedmls import OUTPUTS, choose, chosen_mu, first_mu, gamma, stacked_parameters
 from fedmls.checks import one_of, positive
 from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import (
@@ -94,7 +94,11 @@ class FedMLSE(Algorithm[Server, Client, Down, Up]):
     @property
     def traits(self) -> Traits:
         return Traits(
-            on_demand=("x",), certifies=True, numbers=("numbers",), reveals_objective=isinstance(self.lam0, str)
+            on_demand=("x",),
+            certifies=True,
+            numbers=("numbers",),
+            reveals_objective=isinstance(self.lam0, str),
+            stacks=stacked_parameters(self.lam0, self.radius),
         )
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:

@@ -15,7 +15,7 @@ import numpy as np
 from fedmls.checks import positive
 from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.types import Algorithm, Array, Local, References, Scale
+from fedmls.types import Algorithm, Array, Local, References, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -42,6 +42,7 @@ class FedProx(Algorithm[Server, Client, Down, Up]):
 
     name: ClassVar[str] = "fedprox"
     references: ClassVar[References] = {"u": "x"}
+    traits: ClassVar[Traits] = Traits(stacks=("eta0", "eta"))
     eta0: float = 0.01
     rho: float = 1.0
     T0: float = 1.0

@@ -76,7 +76,8 @@ class FedSplit(Algorithm[Server, Client, Down, Up]):
 
     @property
     def traits(self) -> Traits:
-        return Traits(needs_rows=self.exact, needs_no_l1=self.exact)
+        stacks = None if self.exact else ("s", "relaxation")
+        return Traits(needs_rows=self.exact, needs_no_l1=self.exact, stacks=stacks)
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         return Server(x0), Client(x0)

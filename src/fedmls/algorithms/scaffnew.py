@@ -19,7 +19,7 @@ import numpy as np
 from fedmls.checks import positive, truth
 from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, first_success, schedule
-from fedmls.types import Algorithm, Array, Local, References, Scale
+from fedmls.types import Algorithm, Array, Local, References, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -52,6 +52,7 @@ class Scaffnew(Algorithm[Server, Client, Down, Up]):
 
     name: ClassVar[str] = "scaffnew"
     references: ClassVar[References] = {"x_hat": "x"}
+    traits: ClassVar[Traits] = Traits(stacks=("eta0", "eta"))
     eta0: float = 0.01
     eta: float | Power | None = None
     p: float | Power | None = None
@@ -77,9 +78,9 @@ class Scaffnew(Algorithm[Server, Client, Down, Up]):
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
         eta, p = schedule(self.eta, self.eta0, -0.5), schedule(self.p, 1.0, -0.5)
         x_hat, h = client
-        if not self.as_released and down.t > 0:
-            h = h + min(1.0, p(down.t)) / eta(down.t) * (down.x - x_hat)
-        x_hat, _ = local.descend(down.x, eta.array(down.t + 1, down.T), shift=-h)
+        if not self.as_released and k > 1:
+            h = h + np.minimum(1.0, p(down.t)) / eta(down.t) * (down.x - x_hat)
+        x_hat, _ = local.descend(down.x, eta.array(down.t + 1, down.T), shift=-h, count=down.T)
         return Client(x_hat, h), Up(x_hat)
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:

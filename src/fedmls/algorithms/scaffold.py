@@ -14,8 +14,8 @@ import numpy as np
 
 from fedmls.checks import one_of, positive
 from fedmls.hyperparameters import hyperparameters
-from fedmls.schedules import Power, check_schedule, schedule, steps_in_round
-from fedmls.types import Algorithm, Array, Local, References, Scale
+from fedmls.schedules import Power, check_schedule, schedule, steps_in_round, total
+from fedmls.types import Algorithm, Array, Local, References, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -55,6 +55,7 @@ class Scaffold(Algorithm[Server, Client, Down, Up]):
 
     name: ClassVar[str] = "scaffold"
     references: ClassVar[References] = {"dy": None, "dc": None}
+    traits: ClassVar[Traits] = Traits(stacks=("eta0", "eta", "eta_g"))
     eta0: float = 0.01
     T0: float = 1.0
     option: str = "II"
@@ -91,7 +92,7 @@ class Scaffold(Algorithm[Server, Client, Down, Up]):
         if self.option == "I":
             c = local.subgradient(down.x)
         else:
-            c = client.c - down.c + (down.x - y) / float(steps.sum())
+            c = client.c - down.c + (down.x - y) / total(steps)
         return Client(c), Up(y - down.x, c - client.c)
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:

@@ -13,7 +13,7 @@ import numpy as np
 from fedmls.checks import one_of, positive
 from fedmls.hyperparameters import hyperparameters
 from fedmls.schedules import Power, check_schedule, schedule
-from fedmls.types import Algorithm, Array, Local, References, Scale
+from fedmls.types import Algorithm, Array, Local, References, Scale, Traits
 
 
 class Server(NamedTuple):
@@ -45,6 +45,7 @@ class Subgradient(Algorithm[Server, Client, Down, Up]):
 
     name: ClassVar[str] = "subgradient"
     references: ClassVar[References] = {"u": "x"}
+    traits: ClassVar[Traits] = Traits(stacks=("eta0", "eta"))
     eta0: float = 0.01
     eta: float | Power | None = None
     output: str = "last"

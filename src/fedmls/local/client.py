@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedmls.local import curvature, descent
 from fedmls.local.compressors import compress
-from fedmls.local.cut_rows import cuts
 from fedmls.local.prox import no_l1, prox
 from fedmls.local.prox_rows import Start, ascend_rows
 from fedmls.local.random import Stream, stream
@@ -209,8 +208,9 @@ class RowsLocal(BaseLocal):
         self.problem = problem
         self.blocks = np.asarray(ids, dtype=np.int64)  # the clients' numbers in the problem
         self.batch_sizes = np.maximum(1, np.ceil(batch * self._own_rows - 1e-9)).astype(np.int64)
-        self.rows, self.loss, self.penalty = problem.rows.of(self.blocks), problem.loss.kind, problem.penalty
+        self.loops, self.penalty = problem.loops_over(self.blocks), problem.penalty
         self.zeros = np.zeros((len(self.ids), self.dimension))
+        self.seeds, self.alike = np.full(len(self.ids), self.seed), np.zeros(len(self.ids), dtype=np.int64)
         self.round_slopes = EMPTY
 
     @property
@@ -255,7 +255,8 @@ class RowsLocal(BaseLocal):
         certified = average is not None and len(self.slopes) > 0
         self.round_slopes = np.zeros_like(self.slopes) if certified else EMPTY
         constants = descent.Steps(
-            steps,
+            steps[None],
+            self.alike,
             EMPTY if average is None else average,
             self._counts(count, len(steps)),
             self._each(scale),
@@ -264,9 +265,7 @@ class RowsLocal(BaseLocal):
             self.zeros if shift is None else self._stack(shift),
             np.inf if radius is None else float(radius),
         )
-        last, averaged = descent.descend_rows(
-            self.rows, self.loss, self.penalty, self._stream(), constants, self._stack(u), self.round_slopes
-        )
+        last, averaged = self.loops.descend(self._stream(), constants, self._stack(u), self.round_slopes)
         self.calls += 1
         return self._out(last), self._out(averaged)
 
@@ -306,7 +305,7 @@ class RowsLocal(BaseLocal):
 
     def _stream(self) -> Stream:
         """The random numbers of the next call."""
-        return Stream(self.seed, self.k, self.calls, self.ids, self.batch_sizes)
+        return Stream(self.seeds, self.k, self.calls, self.ids, self.batch_sizes)
 
     def subgradient(self, x: Array, where: ArrayLike = True) -> Array:
         asked = np.broadcast_to(np.ravel(where), len(self.ids))
@@ -326,7 +325,7 @@ class RowsLocal(BaseLocal):
 
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
         points = np.ascontiguousarray(x.reshape(-1, self.dimension))
-        f, g = cuts(self.rows, self.loss, points, parts)
+        f, g = self.loops.cuts(points, parts)
         self._full_passes(len(points))
         return self._flat(f), self._flat(g)
 

@@ -54,12 +54,14 @@ def ball(radius: float | None) -> Callable[[Array], Array] | None:
 class Steps(NamedTuple):
     """The constants of the loop above, for some clients.
 
-    sizes, average: a_t and θ_t; no θ_t at all means no averaging.  counts: how many steps each client takes.
+    sizes: rows of a_t; each client takes the row that ``own`` names.  average: θ_t; none at all means no averaging.
+    counts: how many steps each client takes.
     scale: s of each client.  pull, center: q, and v of each client.  shift: h of each client.
     radius: R; infinite means no projection.
     """
 
     sizes: Array
+    own: Integers
     average: Array
     counts: Integers
     scale: Array
@@ -67,6 +69,11 @@ class Steps(NamedTuple):
     center: Array
     shift: Array
     radius: float
+
+    def of(self, some: slice) -> "Steps":
+        """The constants of these of the clients."""
+        own = {name: getattr(self, name)[some] for name in ("own", "counts", "scale", "center", "shift")}
+        return self._replace(**own)
 
 
 def add_subgradient(
@@ -146,7 +153,7 @@ def descend_rows(
     If ``slopes`` is not empty it receives, for each row of the data, the average of its slopes with the weights of
     ``steps.average``: those of a cut below f_i.
     """
-    sizes, average, radius, pull = steps.sizes, steps.average, steps.radius, steps.pull
+    average, radius, pull = steps.average, steps.radius, steps.pull
     l2, l1, penalised = penalty
     d = u0.shape[1]
     out, out_tilde = u0.copy(), u0.copy()
@@ -157,7 +164,7 @@ def descend_rows(
     for i in range(rows.first.shape[0]):
         first, last, size = rows.first[i], rows.last[i], stream.batch_sizes[i]
         m = last - first
-        weight = steps.scale[i] * m / size
+        weight, sizes = steps.scale[i] * m / size, steps.sizes[steps.own[i]]
         counter = first_counter(stream, i)
         for r in range(m):
             batch[r] = first + r

@@ -79,7 +79,7 @@ def prox(
     found = prox_rows(
         rows,
         problem.penalty,
-        Stream(np.uint64(seed), k, call, ids, rows.last - rows.first),
+        Stream(np.full(len(ids), seed, np.uint64), k, call, ids, rows.last - rows.first),
         Goal(tolerance, passes),
         v,
         weight,

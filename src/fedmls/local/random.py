@@ -7,24 +7,31 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from fedmls.local.rows import Integers
 
+Seeds = NDArray[np.uint64]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Stream(NamedTuple):
     """Which random numbers some clients draw in one call, and how many rows each draws for a mini-batch.
 
-    seed, k: of the run, and the round.  call: how many calls came before it in the round.
+    seeds: of the run, for each client.  k: the round.  call: how many calls came before it in the round.
     clients: their numbers in the federation.  batch_sizes: the rows in a mini-batch of each.
     """
 
-    seed: np.uint64
+    seeds: Seeds
     k: int
     call: int
     clients: Integers
     batch_sizes: Integers
+
+    def of(self, some: slice) -> "Stream":
+        """The random numbers of these of the clients."""
+        seeds, clients, sizes = self.seeds[some], self.clients[some], self.batch_sizes[some]
+        return self._replace(seeds=seeds, clients=clients, batch_sizes=sizes)
 
 
 @njit(cache=True, nogil=True)
@@ -47,7 +54,7 @@ def stream(seed: np.uint64, k: int, client: int, call: int) -> np.uint64:
 @njit(cache=True, nogil=True)
 def first_counter(of: Stream, i: int) -> np.uint64:
     """Return where the random numbers of client i of a stream begin."""
-    return stream(of.seed, of.k, of.clients[i], of.call)
+    return stream(of.seeds[i], of.k, of.clients[i], of.call)
 
 
 @njit(cache=True, nogil=True)

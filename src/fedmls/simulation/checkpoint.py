@@ -24,6 +24,21 @@ def save(file: Path, identity: dict[str, Any], snapshot: Any, rows: list[dict[st
         np.savez(stream, **fields)
 
 
+def save_stack(file: Path, state: dict[str, Any]) -> None:
+    """Write arrays and numbers, by name."""
+    with whole_file(file) as stream:
+        np.savez(stream, **state)
+
+
+def load_stack(file: Path) -> dict[str, Any] | None:
+    """Return what was saved, or None if it is not there or not readable (damaged, the stack begins anew)."""
+    try:
+        with np.load(file, allow_pickle=False) as saved:
+            return {name: value if value.ndim else value.item() for name, value in saved.items()}
+    except (OSError, ValueError, BadZipFile):
+        return None
+
+
 def load(file: Path, identity: dict[str, Any], like: Any) -> tuple[Any, list[dict[str, float]]]:
     """Return the snapshot and its rows; ``like`` is the snapshot of a new run, whose types the saved one takes."""
     try:

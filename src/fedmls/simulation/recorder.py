@@ -121,7 +121,7 @@ class Recorder:
             **counters._asdict(),
             "objective": objective,
             "gap": gap,
-            "relative_gap": gap / (abs(self.best) if self.best and abs(self.best) > 1e-9 else 1.0),
+            "relative_gap": gap / gap_scale(self.best),
             "seconds": 0.0,
         }
         if self.radius is not None:
@@ -130,6 +130,11 @@ class Recorder:
             row["certified_gap"] = objective - self.lower_bound if known else math.nan
         row.update({name: float(metric(x)) for name, metric in self.metrics.items()})
         return row
+
+
+def gap_scale(best: float | None) -> float:
+    """Return what a relative gap is relative to: |f*|, or 1 where f* is 0 or not known."""
+    return abs(best) if best and abs(best) > 1e-9 else 1.0
 
 
 def certificate_radius(algorithm: Algorithm, problem: Any, certificate: float | bool | None) -> float | None:

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from fedmls.problem import Problem
 from fedmls.progress import Bar
 from fedmls.rounds import (
     ServerRandom,
-    arrays,
+    array_sizes,
     check_participants,
     drawn,
     require_algorithm,
@@ -25,7 +25,7 @@ from fedmls.rounds import (
 )
 from fedmls.simulation import checkpoint as checkpoints
 from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, name_of
-from fedmls.simulation.cost import Counters
+from fedmls.simulation.cost import NOTHING, Counters, Sizes, cost_of_round
 from fedmls.simulation.observers import (
     Callback,
     CallbackRows,
@@ -187,6 +187,8 @@ class Simulation:
         if self.recorder.radius is not None and not algorithm.traits.proves:
             self.keep_slopes()
         self.at = Snapshot(Counters(), self.local.steps.copy(), self.local.slopes, server, clients)
+        self.message_sizes: tuple[int, tuple[Sizes, Sizes]] = 0, ({}, {})  # of the last round, and what it took
+        self.message_cost = NOTHING
         self.rows: list[Row] = []
         self.unrecorded: Measured | None = None  # the last round, if it has no row
         self.diverged = False
@@ -325,24 +327,21 @@ class Simulation:
 
     def _count(self, k: int, clients: int, before: Counters, down: Any, up: Any) -> Counters:
         """Return what has been spent after the clients' part of round k."""
-        traits = self.algorithm.traits
-        sent, received = arrays(up, traits.on_demand + traits.numbers), arrays(down, traits.numbers)
-        senders = self.algorithm.participants or clients  # the others only hear what came of the last round
-        numbers_up, numbers_down = _numbers(arrays(up, traits.on_demand), sent), _numbers(arrays(down), received)
+        sizes = array_sizes(down), array_sizes(up)
+        if (clients, sizes) != self.message_sizes:
+            self.message_sizes = clients, sizes
+            self.message_cost = cost_of_round(self.algorithm, clients, self.problem.dimension, *sizes)
+        took = self.message_cost
         return Counters(
             k,
             self.at.counters.exchanges + 1,
             int(self.local.steps.max()),
             self.local.subgradients,
-            before.vectors_up + senders * self._vectors(sent),
-            before.vectors_down + clients * self._vectors(received),
-            before.bytes_up + _bytes(sent, senders, traits.packed) + 8 * clients * numbers_up,
-            before.bytes_down + _bytes(received, clients, traits.packed_down) + 8 * clients * numbers_down,
+            before.vectors_up + took.vectors_up,
+            before.vectors_down + took.vectors_down,
+            before.bytes_up + took.bytes_up,
+            before.bytes_down + took.bytes_down,
         )
-
-    def _vectors(self, fields: list[Array]) -> int:
-        """Return how many vectors like the model the fields hold; the others are single numbers."""
-        return sum(field.shape[-1] // self.problem.dimension for field in fields)
 
     def about(self) -> dict[str, Any]:
         """Return what runs, in plain values, for callbacks."""
@@ -377,18 +376,6 @@ class Simulation:
             self.local.subgradients, self.local.rows_read = self.at.counters.subgradients, self.at.rows_read
             self.x, _ = self.recorder.answer(self.at.server)
             self.recorder.resume(self.rows)
-
-
-def _bytes(vectors: list[Array], clients: int, packed: Callable[[int, int], float] | None) -> int:
-    """Return the bytes of so many clients' vectors, each of d numbers taking packed(d, clients), or 8 d."""
-    sizes = [vector.shape[-1] for vector in vectors]
-    each: float = sum(8 * d if packed is None else packed(d, clients) for d in sizes)
-    return round(clients * each)
-
-
-def _numbers(fields: list[Array], vectors: list[Array]) -> int:
-    """Return how many numbers the fields hold beside the vectors among them."""
-    return sum(int(field.shape[-1]) for field in fields) - sum(int(vector.shape[-1]) for vector in vectors)
 
 
 def about_run(algorithm: Algorithm, seed: int, batch: float, optimum: float | None, **more: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Finished runs on disk: one Parquet file a run, its history as the table, the rest as JSON in the file's metadata."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -35,6 +36,17 @@ class RunStore:
         part = self.folder / f"{key}.part"
         pq.write_table(history, part)
         part.replace(self._file(key))
+
+    def stack_file(self, keys: list[str]) -> Path:
+        """Return the file that keeps runs done together while they are under way."""
+        return self.folder / f"{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:20]}.stack.npz"
+
+    def told(self, finished: Any) -> str:
+        """Return what is to be said of the store when a sweep is stopped: nothing, if it keeps nothing."""
+        if not finished and not any(self.folder.glob("*.stack.npz")):
+            return ""
+        what = "they are" if finished else "what has been done is"
+        return f"; {what} kept in {self.folder}: run again to go on"
 
     def has(self, key: str) -> bool:
         return self._file(key).exists()

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +22,9 @@ from fedmls.rounds import require_algorithm
 from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, known_optimum
 from fedmls.simulation.observers import Progress, shown_gap
 from fedmls.simulation.run import Interrupted, Simulation, ctrl_c
+from fedmls.simulation.stacked import Stack, StackedRun, stacks
 from fedmls.simulation.store import RunStore
-from fedmls.types import Algorithm, Optimum, Run
+from fedmls.types import Algorithm, Array, Optimum, Run
 
 BACKENDS = {"threads": "threading", "processes": "loky", "dask": "dask"}
 
@@ -120,14 +122,14 @@ def run_all(
             if kept is not None:
                 finished = {i: run for i, key in enumerate(keys) if (run := kept.load(key)) is not None}
             todo = [(i, task) for i, task in enumerate(tasks) if i not in finished]
-            for i, run in _parallel(todo, jobs, backend, errors == "keep", bar, len(finished)):
+            for i, run in _finished(todo, keys, jobs, backend, errors == "keep", bar, kept):
                 finished[i] = run
                 if kept is not None and not run.error:
                     kept.save(keys[i], run)
     except KeyboardInterrupt:
         if kept is not None:  # one may have been finished and not saved yet
             finished = {i: run for i, run in finished.items() if kept.has(keys[i])}
-        where = f"; they are kept in {store}: run again to go on" if store is not None and finished else ""
+        where = "" if kept is None else kept.told(finished)
         runs = [finished[i] for i in sorted(finished)]
         raise Interrupted(f"stopped with {len(runs)} of {total} runs finished{where}", runs) from None
     return [finished[i] for i in range(total)]
@@ -197,12 +199,87 @@ def _tasks(
     return tasks
 
 
+def _finished(
+    tasks: list[tuple[int, PlannedRun]],
+    keys: list[str],
+    jobs: int,
+    backend: str,
+    keep_errors: bool,
+    bar: Bar,
+    store: RunStore | None,
+) -> Iterator[tuple[int, Run]]:
+    """Yield the runs as they finish: first those that are done together, then the others."""
+    before = bar.total - len(tasks)
+    planned = dict(tasks)
+    groups = [] if backend == "dask" else list(stacks([(i, *task) for i, task in tasks]))
+    done = 0
+    for i, run in _stacked(planned, groups, keys, jobs, keep_errors, bar, before, store):
+        del planned[i]
+        done += 1
+        yield i, run
+    yield from _parallel(list(planned.items()), jobs, backend, keep_errors, bar, before + done)
+
+
+def _stacked(
+    planned: dict[int, PlannedRun],
+    groups: list[list[int]],
+    keys: list[str],
+    jobs: int,
+    keep_errors: bool,
+    bar: Bar,
+    before: int,
+    store: RunStore | None,
+) -> Iterator[tuple[int, Run]]:
+    """Yield the runs of the groups, each group done as one simulation, in threads. A group that raises an error yields
+    none where errors are kept: its runs are then done one by one.
+    """
+    import joblib
+
+    if not groups:
+        return
+    cores = joblib.effective_n_jobs(jobs)
+    side_by_side = min(cores, len(groups))
+    places = {i: place for place, i in enumerate(i for group in groups for i in group)}
+
+    def play(group: list[int], board: Board | None, stop: threading.Event) -> list[tuple[int, Run]]:
+        tasks = [planned[i] for i in group]
+        stack = Stack([StackedRun(a, p, config.resolved(p)) for a, p, config in tasks], cores // side_by_side)  # type: ignore[arg-type]
+        file = None if store is None else store.stack_file([keys[i] for i in group])
+        if file is not None:
+            stack.resume(file)
+        show = None if board is None else partial(_report, board, [places[i] for i in group], tasks[0].config.rounds)
+        try:
+            stack.run(stop, show)
+        except Exception:
+            if keep_errors:
+                return []
+            raise
+        return list(zip(group, stack.results(), strict=True))
+
+    with ExitStack() as context:
+        stop = context.enter_context(ctrl_c())
+        board = context.enter_context(_shown(bar, before, len(places))) if bar.shown else None
+        parallel = joblib.Parallel(
+            n_jobs=side_by_side, backend="threading", return_as="generator_unordered", batch_size=1
+        )
+        for found in parallel(joblib.delayed(play)(group, board, stop) for group in groups):
+            yield from found
+            if store is not None and found:
+                store.stack_file([keys[i] for i, _ in found]).unlink(missing_ok=True)
+
+
+def _report(board: Board, places: list[int], rounds: int, k: int, gaps: Array) -> None:
+    board.report_all(places, k / rounds, gaps)
+
+
 def _parallel(
     tasks: list[tuple[int, PlannedRun]], jobs: int, backend: str, keep_errors: bool, bar: Bar, before: int
 ) -> Iterator[tuple[int, Run]]:
     """Yield the runs as they finish."""
     import joblib
 
+    if not tasks:
+        return
     if backend == "processes" and joblib.effective_n_jobs(jobs) == 1:
         backend = "threads"
     with ExitStack() as stack:
