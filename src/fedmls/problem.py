@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,7 @@ from fedmls.local.client import OracleLocal, RowsLocal
 from fedmls.local.loops import Loops, ProcessorLoops
 from fedmls.local.rows import CSR, DualRows, Integers, Matrix, Penalty, Rows
 from fedmls.losses import Loss, get_loss
-from fedmls.types import Array, Optimum
+from fedmls.types import DEVICES, Array, Optimum
 
 
 class Problem:
@@ -45,7 +46,8 @@ class Problem:
         sample_weight: Any = None,
         classes: Any = None,
     ) -> None:
-        self.loss = get_loss(loss)
+        self.loss, self.device = get_loss(loss), "cpu"
+        self._elsewhere: dict[str, Problem] = {"cpu": self}  # the same problem on other devices
         self.intercept = truth("intercept", intercept)
         self.l2, self.l1 = at_least("l2", l2, 0.0), at_least("l1", l1, 0.0)
         one_of("reduction", reduction, ("sum", "mean"))
@@ -148,7 +150,22 @@ class Problem:
 
     def loops_with(self, rows: Rows, threads: int = 1) -> Loops:
         """The compiled loops for this loss, over these rows."""
-        return ProcessorLoops(rows, self.loss.kind, self.penalty, threads)
+        if self.device == "cpu":
+            return ProcessorLoops(rows, self.loss.kind, self.penalty, threads)
+        from fedmls.local.cuda import NUMBERS, CudaLoops, DeviceRows
+
+        return CudaLoops(rows, self.penalty, DeviceRows(rows, self.loss.kind, self.dimension, NUMBERS[self.device]))
+
+    def on(self, device: str) -> "Problem":
+        """This problem with its rows on another device: "cpu", "cuda" (an NVIDIA GPU) or "cuda-float32", where the rows
+        are rounded to half of the bytes."""
+        one_of("device", device, DEVICES)
+        if device not in self._elsewhere:
+            other = copy(self)
+            other.__dict__.pop("loops", None)
+            other.device = device
+            self._elsewhere[device] = other
+        return self._elsewhere[device]
 
     def loops_over(self, ids: Any) -> Loops:
         """The compiled loops over the rows of these clients."""
@@ -201,6 +218,8 @@ class Problem:
     @cached_property
     def optimum(self) -> Optimum:
         """The certified optimum, solved once; see :func:`fedmls.optimum`."""
+        if self.device != "cpu":
+            return self.on("cpu").optimum
         from fedmls.optima.solve import optimum
 
         return optimum(self)

@@ -2,6 +2,7 @@
 weighted means, what travels.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,19 @@ class ServerRandom:
         self.fresh["state"]["counter"][:] = (0, 0, purpose, k)
         self.bits.state = self.fresh
         return self.generator
+
+
+class EachRandom:
+    """The coins of the servers of several runs in one round: a generator for each, made when they are tossed."""
+
+    def __init__(self, runs: "list[ServerRandom]", k: int) -> None:
+        self.runs, self.k = runs, k
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[np.random.Generator]:
+        return (run.at(self.k) for run in self.runs)
 
 
 def start_point(problem: Any, x0: Any) -> Array:

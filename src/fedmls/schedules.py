@@ -18,7 +18,7 @@ MOST_TOSSES = 100_000_000
 class Power:
     """scale * k ** exponent for k = 1, 2, ...; exponent 0 is a constant."""
 
-    scale: float
+    scale: Any  # a number; of several runs side by side an array, (R, 1, 1)
     exponent: float = 0.0
 
     def __post_init__(self) -> None:
@@ -55,14 +55,14 @@ class Power:
         return np.asarray((self.scale[:, 0] if isinstance(self.scale, np.ndarray) else self.scale) * rows)
 
 
-def schedule(value: "float | Power | None", scale: float, exponent: float) -> Power:
+def schedule(value: "float | Power | None", scale: Any, exponent: float) -> Power:
     """The value as a schedule: a number is a constant, None is scale * k ** exponent."""
     if isinstance(value, Power):
         return value
     return _power(scale, exponent) if value is None else _power(value, 0.0)
 
 
-def _power(scale: float, exponent: float) -> Power:
+def _power(scale: Any, exponent: float) -> Power:
     return Power(scale, exponent) if isinstance(scale, np.ndarray) else _kept_power(scale, exponent)
 
 
@@ -84,7 +84,7 @@ def check_schedule(name: str, value: "float | Power | None") -> None:
 
 def steps_in_round(T: Power, k: int) -> int:
     """T_k as a whole number: rounded up, and at least 1."""
-    return max(1, math.ceil(T(k) - 1e-9))
+    return max(1, math.ceil(float(T(k)) - 1e-9))
 
 
 Steps = float | Power | Sequence[int] | None
@@ -114,7 +114,7 @@ def first_success(p: Power, after: Any, rng: Any) -> Any:
 
     Of several runs side by side, which have a generator each: how many in each of them.
     """
-    if isinstance(rng, tuple):
+    if not isinstance(rng, np.random.Generator):
         starts = np.broadcast_to(after, (len(rng), 1, 1)).ravel().tolist()
         found = [first_success(p, start, one) for start, one in zip(starts, rng, strict=True)]
         return np.array(found)[:, None, None]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
+DEVICES = ("cpu", "cuda", "cuda-float32")  # where clients may compute
 References = Mapping[str, str | None]  # of each field of Up a field of Down, or None
 # Of an algorithm: its states are NamedTuples of arrays (the server's also of plain numbers), its messages NamedTuples
 # whose array fields travel. An engine knows none of them: ``Algorithm`` without brackets is any algorithm.
@@ -65,7 +66,7 @@ class Local(Protocol):
         shift: Array | None = None,
         average: Array | None = None,
         radius: float | None = None,
-        count: Counts | None = None,
+        count: Counts | int | None = None,
     ) -> tuple[Array, Array]:
         """Take ``len(steps)`` local subgradient steps; return the last point and the averaged one.
 

@@ -99,4 +99,4 @@ class GradSkip(Algorithm[Server, Client, Down, Up]):
 
     def _eta_over_p(self, t: int) -> float:
         eta, p = schedule(self.eta, self.eta0, -0.5), schedule(self.p, 1.0, -0.5)
-        return eta(t) / min(1.0, p(t))
+        return float(eta(t) / min(1.0, p(t)))

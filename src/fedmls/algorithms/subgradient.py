@@ -6,7 +6,7 @@ f at the average of the points, weighted by their η_k, is within (D0² + Ḡ² 
 It is FedAvg with T = 1.
 """
 
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -77,5 +77,5 @@ class Subgradient(Algorithm[Server, Client, Down, Up]):
     def model(self, server: Server) -> Array:
         return server.x if self.output == "last" else server.average
 
-    def _eta(self, k: int) -> float:
+    def _eta(self, k: int) -> Any:
         return schedule(self.eta, self.eta0, -0.5)(k)

@@ -119,7 +119,7 @@ class Tamuna(Algorithm[Server, Client, Down, Up]):
         return server.x
 
     def _eta(self, t: int, n: int) -> float:
-        return min(1.0, schedule(self.p, 1.0, -0.5)(t)) * n * (self.s - 1) / (self.s * (n - 1))
+        return float(min(1.0, schedule(self.p, 1.0, -0.5)(t))) * n * (self.s - 1) / (self.s * (n - 1))
 
     def _mask(self, place: Any, like: Array, n: int) -> Array:
         """Return q_i: 1 for the coordinates that the client at this place sends, 0 for the others."""

@@ -67,10 +67,11 @@ def compare(
     jobs: int = -1,
     progress: bool | None = None,
     tell: Callable[[str], None] = lambda line: None,
+    device: str = "cpu",
 ) -> Comparison:
     """Run what is not there yet, choose the best grid points, write them to the results folder."""
     names = check(problems, settings, methods)
-    runner = Runner(out / RUNS, jobs, progress, tell)
+    runner = Runner(out / RUNS, jobs, progress, tell, device)
     points, facts = [], []
     for place, (name, entry) in enumerate(problems.items(), start=1):
         tell(f"{place}/{len(problems)} {name}: {entry.about}")
@@ -136,6 +137,7 @@ class Runner(NamedTuple):
     jobs: int
     progress: bool | None
     tell: Callable[[str], None]
+    device: str = "cpu"
 
     def runs(self, algorithms: list[Algorithm], problem: Problem, how: How, seeds: range) -> list[Run]:
         """Return the runs of each algorithm with each seed, in that order."""
@@ -148,6 +150,7 @@ class Runner(NamedTuple):
             store=self.store,
             errors="keep",
             progress=self.progress,
+            device=self.device,
         )
 
 

@@ -8,6 +8,7 @@ import typer
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import methods, one_of_names, problems
 from fedmls.cli.output import print_cells, print_table, runs_told, say, typed
+from fedmls.types import DEVICES
 
 
 @app.command()
@@ -21,6 +22,10 @@ def reproduce(
     ] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Results folder; results/paper-… unless given.")] = None,
     jobs: Annotated[int, typer.Option(help="Runs at a time; -1 is one per core.")] = -1,
+    device: Annotated[
+        str,
+        typer.Option(help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names(*DEVICES)),
+    ] = "cpu",
 ) -> None:
     """The experiment of the FedMLS paper: four methods on an SVM split over ten clients.
 
@@ -38,7 +43,7 @@ def reproduce(
     name = f"paper-{rounds}-rounds" + (f"-holdout-{holdout:g}" if holdout else "")
     folder = out or Path("results") / name
     say(runs_told(spec, folder))
-    done = Experiment(spec).run(folder, command=typed(), jobs=jobs)
+    done = Experiment(spec).run(folder, command=typed(), jobs=jobs, device=device)
     print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, mean ± spread over seeds")
     say(*paper.sentences(done))
     say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
@@ -56,6 +61,10 @@ def run(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Results folder; the file's, or results/FILE, unless given.")] = None,
     jobs: Annotated[int, typer.Option(help="Runs at a time; -1 is one per core.")] = -1,
+    device: Annotated[
+        str,
+        typer.Option(help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names(*DEVICES)),
+    ] = "cpu",
     dask: Annotated[
         str | None, typer.Option(help="Send the runs to the Dask scheduler at this address.", metavar="ADDRESS")
     ] = None,
@@ -81,7 +90,7 @@ def run(
     folder = out or spec.out or Path("results") / Path(file).stem
     experiment = Experiment(spec)
     say(*filter(None, [spec.title]), *experiment.sentences(), runs_told(spec, folder))
-    done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask)
+    done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask, device=device)
     print_table(best(done.summary, spec.config.target), "Best of each method, mean ± spread over seeds")
     say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
 
@@ -119,6 +128,10 @@ def compare(
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results/compare"),
     markdown: Annotated[Path | None, typer.Option(help="Write the page here too, and the figure beside it.")] = None,
     jobs: Annotated[int, typer.Option(help="Runs at a time; -1 is one per core.")] = -1,
+    device: Annotated[
+        str,
+        typer.Option(help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names(*DEVICES)),
+    ] = "cpu",
 ) -> None:
     """Every method on one or many problems: what each takes to come close to the optimum.
 
@@ -144,7 +157,7 @@ def compare(
     names = list(METHODS) if algorithms is None else [name.strip() for name in algorithms.split(",")]
     names += [] if also is None else [name.strip() for name in also.split(",")]
     settings = comparing.Settings(rounds, seeds, grid, batch)
-    done = comparing.compare(chosen, out, settings, names, jobs=jobs, tell=say)
+    done = comparing.compare(chosen, out, settings, names, jobs=jobs, tell=say, device=device)
     tables.write(done, profile_by, markdown)
     if len(chosen) <= 3:
         for name, target in ((name, target) for name in chosen for target in comparing.TARGETS):

@@ -15,7 +15,7 @@ from fedmls.checks import check_batch, one_of, positive, truth, whole
 from fedmls.estimators.fit import Fit, FitSettings
 from fedmls.estimators.rows import TrainingRows
 from fedmls.estimators.solvers import check_solver
-from fedmls.types import Array
+from fedmls.types import DEVICES, Array
 
 
 class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
@@ -38,6 +38,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
     warm_start: start from the model of the last fit.
     random_state: of the partition and of the mini-batches.
     verbose: show a progress bar.
+    device: where the clients compute: "cpu", "cuda" (an NVIDIA GPU; needs the extra ``gpu``), or "cuda-float32".
 
     Attributes of all four:
 
@@ -62,6 +63,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
     warm_start: bool
     random_state: Any
     verbose: bool
+    device: str
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -70,6 +72,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> FitSettings:
         check_solver(self.solver)
+        one_of("device", self.device, DEVICES)
         truth("fit_intercept", self.fit_intercept)
         return FitSettings(
             self.solver,
@@ -79,6 +82,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
             check_batch(self.batch),
             int(check_random_state(self.random_state).randint(2**31)),
             truth("verbose", self.verbose),
+            self.device,
         )
 
     def _rows(

@@ -104,6 +104,7 @@ class FederatedLinearSVC(FederatedClassifier):
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
+        device: str = "cpu",
     ) -> None:
         self.C = C
         self.loss = loss
@@ -119,6 +120,7 @@ class FederatedLinearSVC(FederatedClassifier):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "FederatedLinearSVC":
         """Train on the rows of X. groups: the client of each row, by any labels; without it see ``n_clients``."""
@@ -151,6 +153,7 @@ class FederatedLogisticRegression(FederatedClassifier):
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
+        device: str = "cpu",
     ) -> None:
         self.C = C
         self.class_weight = class_weight
@@ -165,6 +168,7 @@ class FederatedLogisticRegression(FederatedClassifier):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegression":
         """Train on the rows of X. groups: the client of each row, by any labels; without it see ``n_clients``."""

@@ -35,6 +35,7 @@ class FitSettings(NamedTuple):
     batch: float
     seed: int
     verbose: bool
+    device: str
 
 
 class Fit(NamedTuple):
@@ -63,6 +64,7 @@ def fit_model(
     problem, data = make_problem(rows, objective), np.True_
     if objective.l1 and works_on_slopes(settings.solver):
         problem, data = with_penalty_rows(rows, objective)
+    problem = problem.on(settings.device)
     algorithm = make_solver(settings.solver, problem, x0, lam0)
     simulation = Simulation(algorithm, problem, _config(algorithm, settings, x0))
     if algorithm.traits.certifies:

@@ -66,6 +66,7 @@ class FederatedQuantileRegressor(FederatedRegressor):
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
+        device: str = "cpu",
     ) -> None:
         self.quantile = quantile
         self.alpha = alpha
@@ -81,6 +82,7 @@ class FederatedQuantileRegressor(FederatedRegressor):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "FederatedQuantileRegressor":
         """Train on the rows of X. groups: the client of each row, by any labels; without it see ``n_clients``."""
@@ -112,6 +114,7 @@ class FederatedLADRegressor(FederatedRegressor):
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
+        device: str = "cpu",
     ) -> None:
         self.alpha = alpha
         self.penalty = penalty
@@ -126,6 +129,7 @@ class FederatedLADRegressor(FederatedRegressor):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> "FederatedLADRegressor":
         """Train on the rows of X. groups: the client of each row, by any labels; without it see ``n_clients``."""

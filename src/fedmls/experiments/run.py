@@ -88,7 +88,14 @@ class Experiment:
         return self._splits[key]
 
     def run(
-        self, out: Path, *, command: str = "", jobs: int = -1, dask: str | None = None, progress: bool | None = None
+        self,
+        out: Path,
+        *,
+        command: str = "",
+        jobs: int = -1,
+        dask: str | None = None,
+        progress: bool | None = None,
+        device: str = "cpu",
     ) -> Results:
         """Run what is not there yet, write the results folder, draw the figures. dask: the address of a scheduler."""
         spec = self.spec
@@ -103,6 +110,7 @@ class Experiment:
                 backend=backend,
                 store=out / RUNS,
                 progress=progress,
+                device=device,
             )
         names = [curve[:3] for curve in spec.curves for _ in spec.seeds]
         optimum = {str(run.seed): run.optimum for run in runs}

@@ -58,6 +58,15 @@ def first_counter(of: Stream, i: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
+def first_counters(of: Stream) -> Seeds:
+    """Return the same for all clients of a stream."""
+    counters = np.empty(len(of.clients), np.uint64)
+    for i in range(len(of.clients)):
+        counters[i] = first_counter(of, i)
+    return counters
+
+
+@njit(cache=True, nogil=True)
 def draw(batch: Integers, size: int, m: int, counter: np.uint64) -> np.uint64:
     """Make batch[:size] a uniform sample without replacement of batch[:m]; return the next counter.
 

@@ -97,4 +97,15 @@ def known_optimum(problem: AnyProblem, optimum: float | Optimum | str | None) ->
 
 def name_of(problem: AnyProblem) -> str:
     """Return the problem's fingerprint or, for one made of functions, its size."""
-    return getattr(problem, "fingerprint", f"{problem.n} functions of {problem.dimension} numbers")
+    if not isinstance(problem, Problem):
+        return f"{problem.n} functions of {problem.dimension} numbers"
+    return problem.fingerprint if problem.device == "cpu" else f"{problem.fingerprint} on {problem.device}"
+
+
+def on_device(problem: AnyProblem, device: str) -> AnyProblem:
+    """Return the problem with its rows on the device."""
+    if isinstance(problem, Problem):
+        return problem.on(device)
+    if device != "cpu":
+        raise ValueError(f"device is {device!r}, but a problem made of functions has no rows; leave it out")
+    return problem

@@ -24,7 +24,7 @@ from fedmls.rounds import (
     weighted_mean,
 )
 from fedmls.simulation import checkpoint as checkpoints
-from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, name_of
+from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, name_of, on_device
 from fedmls.simulation.cost import NOTHING, Counters, Sizes, cost_of_round
 from fedmls.simulation.observers import (
     Callback,
@@ -113,6 +113,7 @@ def simulate(
     checkpoint: str | Path | None = None,
     callback: Callback | Sequence[Callback] | None = None,
     progress: bool | None = None,
+    device: str = "cpu",
 ) -> Run:
     """Run an algorithm for a number of rounds; return the model and its history (see :class:`fedmls.types.Run`).
 
@@ -129,12 +130,14 @@ def simulate(
     callback: called with each row of the history, a dict, as it is recorded; or several. Those of a checkpoint come
     first. Begin, end and errors, and callbacks for TensorBoard and MLflow: :mod:`fedmls.tracking`.
     progress: show a bar on a terminal (None), always, or never.
+    device: where the clients compute: "cpu", "cuda" (an NVIDIA GPU; needs the extra ``gpu``), or "cuda-float32".
     """
     require_algorithm(algorithm)
     callbacks = check_callbacks(callback)
     config = RunConfig(rounds, batch, seed, x0, optimum, metrics, every, target, certificate, until)
     with Bar(algorithm.name, whole("rounds", rounds), "rounds", progress) as bar, ExitStack() as ends:
-        simulation = Simulation(algorithm, problem, config)
+        check_problem(problem)
+        simulation = Simulation(algorithm, on_device(problem, device), config)
         if checkpoint is not None:
             simulation.resume(Path(checkpoint))
         try:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedmls.local.stacked import StackedLocal
 from fedmls.problem import Problem
-from fedmls.rounds import ServerRandom, array_sizes
+from fedmls.rounds import EachRandom, ServerRandom, array_sizes
 from fedmls.simulation import checkpoint as checkpoints
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.cost import Counters, cost_of_round
@@ -137,8 +137,7 @@ class Stack:
         ks = range(first, min(first + algorithm.rounds_per_exchange, self.config.rounds + 1))
         downs, done = [], []
         for k in ks:
-            # one generator for each run: what an algorithm draws from them is a number of each run
-            self.server, down = algorithm.broadcast(k, self.server, tuple(one.at(k) for one in self.random))  # type: ignore[arg-type]
+            self.server, down = algorithm.broadcast(k, self.server, EachRandom(self.random, k))  # type: ignore[arg-type]
             downs.append(down)
         self.exchanges += 1
         for k, down in zip(ks, downs, strict=True):

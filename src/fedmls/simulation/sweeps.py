@@ -19,7 +19,7 @@ from fedmls.hyperparameters import describe
 from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar, Board
 from fedmls.rounds import require_algorithm
-from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, known_optimum
+from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, known_optimum, on_device
 from fedmls.simulation.observers import Progress, shown_gap
 from fedmls.simulation.run import Interrupted, Simulation, ctrl_c
 from fedmls.simulation.stacked import Stack, StackedRun, stacks
@@ -65,12 +65,15 @@ def sweep(
     store: str | Path | None = None,
     errors: str = "raise",
     progress: bool | None = None,
+    device: str = "cpu",
 ) -> list[Run]:
     """:func:`fedmls.simulate` for every algorithm and seed, in that order; ``fedmls.table`` joins the histories.
 
     problem, metrics: as for one run, or functions of the seed.
     certificate, until: as for one run, for the algorithms that make a certificate; the others run without.
-    jobs: how many at once; -1 is one per core.
+    device: as for one run.
+    jobs: how many at once; -1 is one per core. Runs of an algorithm that can be stacked are one simulation, in threads,
+    whatever the backend; their ``seconds`` are equal shares of its time.
     backend: "processes"; "threads", which start at once and suit short sweeps (the compiled loop runs outside the
     interpreter's lock); or "dask", which sends the runs to the cluster of the current ``dask.distributed.Client``.
     store: a folder that keeps every run as it finishes; runs found there are not run again.
@@ -89,6 +92,7 @@ def sweep(
         store=store,
         errors=errors,
         progress=progress,
+        device=device,
     )
 
 
@@ -104,6 +108,7 @@ def run_all(
     store: str | Path | None = None,
     errors: str = "raise",
     progress: bool | None = None,
+    device: str = "cpu",
 ) -> list[Run]:
     """Do what :func:`sweep` does, with the settings of a run in ``config``; each run has its seed and metrics."""
     one_of("backend", backend, BACKENDS)
@@ -116,7 +121,7 @@ def run_all(
     kept: RunStore | None = None
     try:
         with Bar("sweep", total, "runs", progress) as bar:
-            tasks = _tasks(algorithms, problem, config, seeds, metrics)
+            tasks = _tasks(algorithms, problem, config, seeds, metrics, device)
             kept = None if store is None else RunStore(store)
             keys = [] if kept is None else [store_key(task) for task in tasks]
             if kept is not None:
@@ -177,7 +182,7 @@ def _config_of_each(algorithms: list[Algorithm], config: RunConfig) -> list[RunC
 
 
 def _tasks(
-    algorithms: list[Algorithm], problem: Any, config: RunConfig, seeds: list[int], metrics: Any
+    algorithms: list[Algorithm], problem: Any, config: RunConfig, seeds: list[int], metrics: Any, device: str
 ) -> list[PlannedRun]:
     configs = _config_of_each(algorithms, config)
     if not isinstance(problem, Problem | OracleProblem) and not callable(problem):
@@ -188,6 +193,7 @@ def _tasks(
     for one in problems.values():
         check_problem(one)
     best = {seed: known_optimum(one, config.optimum) for seed, one in problems.items()}
+    problems = {seed: on_device(one, device) for seed, one in problems.items()}
     measured = {seed: metrics(seed) if callable(metrics) else metrics or {} for seed in seeds}
     tasks = [
         PlannedRun(algorithm, problems[seed], replace(own, seed=int(seed), optimum=best[seed], metrics=measured[seed]))

@@ -1,0 +1,369 @@
+"""The compiled loops on an NVIDIA GPU: the rows stay there, states and messages stay here.
+
+:class:`CudaLoops` is to a GPU what :class:`fedmls.local.loops.ProcessorLoops` is to the processor, so that algorithms
+know nothing of it. Its kernels, in ``kernels.cu``, are compiled when they are first called, by CuPy. Mini-batches are
+the same as on the processor; sums have another order, so that numbers agree to rounding.
+
+``descend`` has three forms: some lanes of a warp for a client with few coordinates, all steps in one launch; a block
+for a client of any kind; and, where a step of a client reads very many rows, the whole GPU for one step at a time.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmls.local.descent import Steps
+from fedmls.local.random import Stream, first_counters
+from fedmls.local.rows import CSR, Integers, Penalty, Rows
+from fedmls.losses import LossKind
+from fedmls.types import Array
+
+NUMBERS = {"cuda": "double", "cuda-float32": "float"}  # and the number type of the rows there
+FEW = 32  # coordinates that a lane keeps in registers
+TABLE = 20_000  # rows of a client, at most, whose places are kept in shared memory
+SHARED = 46_000  # bytes of it that a block may have
+LARGE = 2**18  # numbers that a step of a client reads: from here on the whole GPU works on one step
+LANES = (4, 8, 16, 32)  # that work on a client with few coordinates
+THREADS = 256  # in a block; in one of ``descend_few`` at most 64
+CLIENTS = 60_000  # that one launch may have
+PIECE = 2**18  # rows that are sent at a time
+TURNS = 8192  # at most, groups of lanes that read the rows of a client
+
+
+@cache
+def cupy() -> Any:
+    """Return CuPy, if it and a GPU are there; a ValueError says what is missing."""
+    try:
+        import cupy
+    except ImportError:
+        raise ValueError("device='cuda' needs CuPy, which is not installed; pip install 'fedmls[gpu]'") from None
+    try:
+        found = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise ValueError(f"device='cuda' needs an NVIDIA GPU, and none answers ({error}); leave out device=") from None
+    if not found:
+        raise ValueError("device='cuda' needs an NVIDIA GPU, and there is none here; leave out device=")
+    return cupy
+
+
+@cache
+def kernel(name: str, real: str) -> Any:
+    """Return a compiled kernel, such as "descend_few<8, 10, 16>", for rows of this number type."""
+    source = (Path(__file__).parent / "kernels.cu").read_text(encoding="utf-8")
+    options = ("-std=c++17", f"-DREAL={real}", f"-DPAIR={real}2")
+    return cupy().RawModule(code=source, options=options, name_expressions=[name]).get_function(name)
+
+
+def struct(**values: Any) -> Any:
+    """Return a struct as kernels take it: arrays of the GPU are pointers, None is the null pointer."""
+    plain = {name: _plain(value) for name, value in values.items()}
+    kind = np.dtype([(name, value.dtype) for name, value in plain.items()], align=True)
+    return np.array(tuple(value.item() for value in plain.values()), dtype=kind)
+
+
+def _plain(value: Any) -> Any:
+    if value is None:
+        return np.uint64(0)
+    return np.uint64(value.data.ptr) if hasattr(value, "data") and hasattr(value.data, "ptr") else value
+
+
+class DeviceRows:
+    """The rows on the GPU; all loops over some of the clients share them."""
+
+    def __init__(self, rows: Rows, loss: LossKind, d: int, real: str) -> None:
+        cp = cupy()
+        self.real, self.d, self.sparse = real, d, isinstance(rows.X, CSR)
+        parts = list(rows.X) if isinstance(rows.X, CSR) else [rows.X]
+        try:
+            self.stride = d + d % 2 if d <= FEW else d
+            parts_there: tuple[Any, Any, Any] = self._sparse(rows.X) if self.sparse else self._dense(rows.X)
+            self.data, self.indices, self.indptr = parts_there
+            self.y, self.c = cp.asarray(rows.labels), cp.asarray(rows.weights)
+        except cp.cuda.memory.OutOfMemoryError:
+            size, (free, total) = sum(part.nbytes for part in parts), cp.cuda.Device().mem_info
+            raise ValueError(
+                f"the rows take {size / 2**30:.1f} GiB, and the GPU has {free / 2**30:.1f} of {total / 2**30:.1f} GiB "
+                "free; take fewer rows, device='cuda-float32', or leave out device="
+            ) from None
+        self.labels = struct(y=self.y, c=self.c, code=np.int32(loss.code), parameter=np.float64(loss.parameter))
+        self.matrix = struct(data=self.data, stride=np.int64(self.stride), indices=self.indices, indptr=self.indptr)
+        self.numbers_in_a_row = self.data.size / len(rows.labels)
+
+    @property
+    def kind(self) -> Any:
+        return np.float64 if self.real == "double" else np.float32
+
+    def _dense(self, X: Any) -> tuple[Any, None, None]:
+        """Send the rows piece by piece, so that there is no second copy of all of them on the way."""
+        data = cupy().zeros((len(X), self.stride), dtype=self.kind)
+        for at in range(0, len(X), PIECE):
+            data[at : at + PIECE, : self.d] = cupy().asarray(X[at : at + PIECE], dtype=self.kind)
+        return data, None, None
+
+    def _sparse(self, X: Any) -> tuple[Any, Any, Any]:
+        cp = cupy()
+        return cp.asarray(X.data, dtype=self.kind), cp.asarray(X.indices, dtype=np.int32), cp.asarray(X.indptr)
+
+    def kernel(self, name: str) -> Any:
+        return kernel(name, self.real)
+
+
+class CudaLoops:
+    """The loops over the rows of some clients, on the GPU."""
+
+    def __init__(self, rows: Rows, penalty: Penalty, device: DeviceRows) -> None:
+        cp = cupy()
+        self.rows, self.device, self.d, self.n = rows, device, device.d, len(rows.first)
+        self.sizes, self.penalty_numbers = rows.last - rows.first, penalty
+        self.penalty = struct(
+            l2=np.float64(penalty.l2), l1=np.float64(penalty.l1), penalised=np.int32(penalty.penalised)
+        )
+        self.first, self.count = cp.asarray(rows.first), cp.asarray(self.sizes.astype(np.int32))
+        self.stream = cp.cuda.Stream(non_blocking=True)
+        self.groups: dict[bytes, list[LaneGroup]] = {}
+
+    def of(self, clients: Integers) -> "CudaLoops":
+        return CudaLoops(self.rows.of(clients), self.penalty_numbers, self.device)
+
+    def descend(self, stream: Stream, steps: Steps, u0: Array, slopes: Array) -> tuple[Array, Array]:
+        cp = cupy()
+        with self.stream:
+            kept = cp.asarray(slopes) if len(slopes) else None
+            found = self._form(stream, steps, kept)(stream, steps, u0, kept)
+            if kept is not None:
+                slopes[:] = cp.asnumpy(kept)
+        return found
+
+    def _form(self, stream: Stream, steps: Steps, slopes: Any) -> Any:
+        """Return the form of ``descend`` for these clients."""
+        whole = bool((stream.batch_sizes == self.sizes).all())
+        numbers = float(self.sizes.mean()) * self.device.numbers_in_a_row
+        if whole and slopes is None and np.isinf(steps.radius) and numbers > LARGE:
+            return self._descend_large
+        if not self.device.sparse and self.d <= FEW and self.sizes.max() <= TABLE:
+            return self._descend_few
+        return self._descend_block
+
+    def _constants(self, steps: Steps) -> tuple[Any, list[Any]]:
+        """Return the constants that all clients share, and the arrays that must stay until they were used."""
+        cp = cupy()
+        sizes, average = cp.asarray(steps.sizes), cp.asarray(steps.average) if len(steps.average) else None
+        shared = struct(
+            sizes=sizes,
+            longest=np.int64(steps.sizes.shape[1]),
+            average=average,
+            pull=np.float64(steps.pull),
+            radius=np.float64(min(steps.radius, 1e308)),
+        )
+        return shared, [sizes, average]
+
+    def _descend_few(self, stream: Stream, steps: Steps, u0: Array, slopes: Any) -> tuple[Array, Array]:
+        key = stream.batch_sizes.tobytes()
+        if key not in self.groups:
+            lanes = np.array([next((L for L in LANES if size <= L), LANES[-1]) for size in stream.batch_sizes])
+            order = [np.flatnonzero(lanes == L) for L in reversed(LANES)]
+            self.groups[key] = [LaneGroup(self, some, lanes[some[0]], stream) for some in order if len(some)]
+        shared, kept = self._constants(steps)
+        ready, counters = self.stream.record(), first_counters(stream)
+        for group in self.groups[key]:
+            group.begin(steps, counters, shared, u0, slopes, ready)
+        last, averaged = np.empty(u0.shape), np.empty(u0.shape)
+        for group in self.groups[key]:
+            group.end(last, averaged)
+        del kept
+        return last, averaged
+
+    def _descend_block(self, stream: Stream, steps: Steps, u0: Array, slopes: Any) -> tuple[Array, Array]:
+        cp, batch = cupy(), stream.batch_sizes
+        tables = np.cumsum([0, *np.where(batch < self.sizes, self.sizes, 0)])
+        places = np.cumsum([0, *batch])
+        last, shared, chains = cp.asarray(u0), self._constants(steps), self._chains(stream, steps)
+        averaged = last.copy()
+        kept = [cp.asarray(steps.center), cp.asarray(steps.shift), last, averaged, slopes]
+        room = [cp.empty(tables[-1] + 1, np.int32), cp.asarray(tables), cp.empty(places[-1]), cp.asarray(places)]
+        arguments = (self.device.matrix, np.int32(self.d), self.device.labels, chains[0], self.penalty, shared[0])
+        name = f"descend_block<{str(self.device.sparse).lower()}>"
+        self.device.kernel(name)((self.n,), (THREADS,), (*arguments, *kept, *room, cp.empty(u0.shape)))
+        return cp.asnumpy(last), cp.asnumpy(averaged)
+
+    def _chains(self, stream: Stream, steps: Steps) -> tuple[Any, list[Any]]:
+        """Return the constants of each client, and the arrays that must stay until they were used."""
+        cp = cupy()
+        whole = [cp.asarray(each.astype(np.int32)) for each in (stream.batch_sizes, steps.counts, steps.own)]
+        scale, counter = cp.asarray(steps.scale), cp.asarray(first_counters(stream))
+        chains = struct(
+            n=np.int32(self.n),
+            first=self.first,
+            rows=self.count,
+            batch=whole[0],
+            steps=whole[1],
+            own=whole[2],
+            scale=scale,
+            counter=counter,
+        )
+        return chains, [*whole, scale, counter]
+
+    def _descend_large(self, stream: Stream, steps: Steps, u0: Array, slopes: Any) -> tuple[Array, Array]:
+        cp = cupy()
+        u, center, shift = cp.asarray(u0), cp.asarray(steps.center), cp.asarray(steps.shift)
+        mean, shared, chains = u.copy(), self._constants(steps), self._chains(stream, steps)
+        grid, step = (-(-self.d // THREADS), self.n), self.device.kernel("step")
+        for t in range(int(steps.counts.max())):
+            sums = self._sums(u[:, None], 1)
+            arguments = (sums, np.int32(self.d), chains[0], self.penalty, shared[0], np.int32(t), center, shift)
+            step(grid, (THREADS,), (*arguments, u, mean))
+        return cp.asnumpy(u), cp.asnumpy(mean)
+
+    def values(self, x: Array) -> Array:
+        return np.asarray(self._at(x)[:, 0])
+
+    def subgradients(self, x: Array) -> Array:
+        return np.ascontiguousarray(self._at(x)[:, 1:])
+
+    def _at(self, x: Array) -> Array:
+        """Return f_i and a subgradient, at row i of x, for each client: (n, 1 + d)."""
+        with self.stream:
+            points = cupy().asarray(x)[:, None]
+            return np.asarray(cupy().asnumpy(self._sums(points, 1)).reshape(self.n, -1))
+
+    def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
+        with self.stream:
+            found = cupy().asnumpy(self._sums(cupy().asarray(x)[None], parts))
+        f, g = found[..., 0], found[..., 1:]
+        return np.ascontiguousarray(f), np.ascontiguousarray(g)
+
+    def _sums(self, x: Any, parts: int) -> Any:
+        """Return f and a subgradient, (n, points, parts, 1 + d), of each part of each client's rows.
+
+        x: the points of each client, (n, points, d), or, with one row for all clients, (1, points, d).
+        """
+        cp, points = cupy(), x.shape[1]
+        if self.n * parts > CLIENTS:
+            ends = range(0, self.n, CLIENTS // parts)
+            some = [np.arange(at, min(at + CLIENTS // parts, self.n)) for at in ends]
+            return cp.concatenate([self.of(few)._sums(x if len(x) == 1 else x[few], parts) for few in some])
+        if self.device.sparse:
+            return cp.stack([self._sums_sparse(x[:, r], parts) for r in range(points)], axis=1)
+        if self.d > 1024:
+            return cp.stack([self._sums_wide(x[:, r], parts) for r in range(points)], axis=1)
+        L = next((L for L in LANES if self.d <= 2 * L), 32)
+        C = 1 << max(0, (-(-self.d // L) - 1).bit_length())
+        most = max(1, min(8, 16 // C))
+        pieces: list[Any] = []
+        while sum(piece.shape[1] for piece in pieces) < points:
+            at = sum(piece.shape[1] for piece in pieces)
+            R = next(R for R in (8, 4, 2, 1) if min(most, points - at) >= R)
+            pieces.append(self._sums_few(cp.ascontiguousarray(x[:, at : at + R]), parts, L, C, R))
+        return pieces[0] if len(pieces) == 1 else cp.concatenate(pieces, axis=1)
+
+    def _sums_few(self, x: Any, parts: int, L: int, C: int, R: int) -> Any:
+        cp, width = cupy(), R * (1 + self.d)
+        longest = int(self.sizes.max())
+        turns = max(1, min(TURNS // parts // self.n, -(-longest // (8 * parts)), 2**26 // (width * parts * self.n)))
+        found = cp.empty((self.n, parts, turns, R, 1 + self.d))
+        sums = cp.empty((self.n, parts, R, 1 + self.d))
+        blocks = -(-parts * turns // (THREADS // L))
+        many = np.int64(0 if len(x) == 1 else R * self.d)
+        arguments = (self.device.data, np.int64(self.device.stride), np.int32(self.d), self.device.labels)
+        each = (self.first, self.count, x, many, np.int32(parts), np.int32(turns), found)
+        name = f"cuts_few<{L}, {C}, {R}>"
+        self.device.kernel(name)((blocks, self.n), (THREADS,), (*arguments, *each), shared_mem=8 * R * C * L)
+        add = self.device.kernel("add_up")
+        add((-(-width // 32), self.n * parts), (32, 8), (found, np.int32(turns), np.int32(width), sums))
+        return sums.transpose(0, 2, 1, 3)
+
+    def _sums_sparse(self, x: Any, parts: int) -> Any:
+        cp = cupy()
+        sums, points = cp.zeros((self.n, parts, 1 + self.d)), cp.ascontiguousarray(x)
+        many = np.int64(0 if len(points) == 1 else self.d)
+        blocks = max(1, min(4096 // self.n, -(-int(self.sizes.max()) // (THREADS // 32))))
+        arguments = (self.device.matrix, np.int32(self.d), self.device.labels, self.first, self.count)
+        each = (points, many, np.int32(parts), sums)
+        self.device.kernel("cuts_any<true>")((blocks, self.n), (THREADS,), (*arguments, *each))
+        return sums
+
+    def _sums_wide(self, x: Any, parts: int) -> Any:
+        """Products by cuBLAS, which reads the rows twice."""
+        cp, sums = cupy(), cupy().empty((self.n, parts, 1 + self.d))
+        for i, (first, m) in enumerate(zip(self.rows.first.tolist(), self.sizes.tolist(), strict=True)):
+            rows, point = self.device.data[first : first + m], x[min(i, len(x) - 1)]
+            predictions = (rows @ point.astype(rows.dtype)).astype(np.float64)
+            values, slopes = cp.empty(m), cp.empty(m)
+            arguments = (predictions, np.int64(first), np.int64(m), self.device.labels, values, slopes)
+            self.device.kernel("at_predictions")((-(-m // THREADS),), (THREADS,), arguments)
+            for part in range(parts):
+                own = slopes if parts == 1 else cp.where(cp.arange(m) % parts == part, slopes, 0.0)
+                sums[i, part, 0] = values[part::parts].sum()
+                sums[i, part, 1:] = own.astype(rows.dtype) @ rows
+        return sums
+
+
+class LaneGroup:
+    """The clients of a ``descend_few`` on which equally many lanes work: one launch, on a stream of its own.
+
+    What differs from call to call goes there in one piece: start, center and shift, s, random counters, numbers of
+    steps and rows of step sizes.
+    """
+
+    def __init__(self, loops: CudaLoops, some: Integers, lanes: int, stream: Stream) -> None:
+        cp = cupy()
+        self.loops, self.some, self.n, self.lanes = loops, some, len(some), int(lanes)
+        d = loops.d
+        self.P = max(2, 1 << (d - 1).bit_length())
+        self.D = d + d % 2
+        self.longest = int(loops.sizes[some].max()) if (stream.batch_sizes[some] < loops.sizes[some]).any() else 0
+        self.longest += -self.longest % 8  # a table begins at a multiple of sixteen bytes
+        self.first, self.rows = cp.asarray(loops.rows.first[some]), cp.asarray(loops.sizes[some].astype(np.int32))
+        self.batch = cp.asarray(stream.batch_sizes[some].astype(np.int32))
+        parts: list[Any] = [("vectors", np.float64, (3, self.n, self.P)), ("scale", np.float64, (self.n,))]
+        parts += [("counter", np.uint64, (self.n,)), ("steps", np.int32, (self.n,)), ("own", np.int32, (self.n,))]
+        self.layout = np.dtype([(name, kind, shape) for name, kind, shape in parts])
+        self.here = np.zeros((), dtype=self.layout)
+        self.there = cp.empty(self.layout.itemsize, dtype=np.uint8)
+        self.found = cp.empty((2, self.n, self.P))
+        self.stream = cp.cuda.Stream(non_blocking=True)
+
+    def begin(self, steps: Steps, counters: Any, shared: Any, u0: Array, slopes: Any, ready: Any) -> None:
+        """Send what the clients need, and start them, after ``ready``."""
+        here, some, d = self.here, self.some, self.loops.d
+        for place, vectors in enumerate((u0, steps.center, steps.shift)):
+            here["vectors"][place, :, :d] = vectors[some]
+        for name, each in (("scale", steps.scale), ("counter", counters), ("steps", steps.counts), ("own", steps.own)):
+            here[name][:] = each[some]
+        device = self.loops.device
+        with self.stream:
+            self.stream.wait_event(ready)
+            self.there.set(here.reshape(1).view(np.uint8))
+            at = {name: np.uint64(self.there.data.ptr + offset) for name, (_, offset) in self._fields()}
+            chains = struct(
+                n=np.int32(self.n),
+                first=self.first,
+                rows=self.rows,
+                batch=self.batch,
+                steps=at["steps"],
+                own=at["own"],
+                scale=at["scale"],
+                counter=at["counter"],
+            )
+            room = 8 * self.P + 2 * self.longest
+            groups = max(1, min(64 // self.lanes, SHARED // room))
+            start = self.there[: 24 * self.n * self.P].view(np.float64).reshape(3, self.n, self.P)
+            arguments = (device.data, np.int32(device.stride), device.labels, chains, np.int32(self.longest))
+            device.kernel(f"descend_few<{self.lanes}, {self.D}, {self.P}>")(
+                (-(-self.n // groups),),
+                (groups * self.lanes,),
+                (*arguments, self.loops.penalty, shared, *start, *self.found, slopes),
+                shared_mem=groups * room,
+            )
+
+    def end(self, last: Array, averaged: Array) -> None:
+        """Wait for the clients, and write where they ended."""
+        with self.stream:
+            found = cupy().asnumpy(self.found)
+        last[self.some], averaged[self.some] = found[:, :, : self.loops.d]
+
+    def _fields(self) -> Any:
+        fields = self.layout.fields
+        return [] if fields is None else [(name, value[:2]) for name, value in fields.items()]

@@ -1,0 +1,474 @@
+// What clients compute on their rows, on a GPU: cuda.py compiles this file for the number type of the rows (REAL, double
+// or float), and calls it. All arithmetic is in double.
+//
+// A chain is one client of one run. Rows are dense (row-major, `stride` numbers apart) or CSR. Losses and random numbers
+// are those of losses.py and random.py, so that the same mini-batches are drawn as on the processor.
+
+typedef unsigned long long u64;
+typedef unsigned int u32;
+
+enum { HINGE, SQUARED_HINGE, ABSOLUTE, PINBALL, EPSILON_INSENSITIVE, HUBER, LOGISTIC };
+
+__device__ __forceinline__ double loss_value(int code, double c, double p, double b) {
+  double r = p - b, m = b * p, far = fabs(r);
+  switch (code) {
+    case HINGE: return m >= 1.0 ? 0.0 : 1.0 - m;
+    case SQUARED_HINGE: return m >= 1.0 ? 0.0 : (1.0 - m) * (1.0 - m);
+    case ABSOLUTE: return far;
+    case PINBALL: return -r * c >= -r * (c - 1.0) ? -r * c : -r * (c - 1.0);
+    case EPSILON_INSENSITIVE: return far <= c ? 0.0 : far - c;
+    case HUBER: return far <= c ? 0.5 * r * r : c * (far - 0.5 * c);
+    default: return (m < 0.0 ? -m : 0.0 * m) + log1p(exp(-fabs(m)));
+  }
+}
+
+__device__ __forceinline__ double loss_slope(int code, double c, double p, double b) {
+  double r = p - b, m = b * p;
+  switch (code) {
+    case HINGE: return m >= 1.0 ? 0.0 : -b;
+    case SQUARED_HINGE: return m >= 1.0 ? 0.0 : -2.0 * b * (1.0 - m);
+    case LOGISTIC: return -b / (1.0 + exp(m));
+    case HUBER: return r < -c ? -c : r > c ? c : r;
+    case PINBALL: return r > 0.0 ? 1.0 - c : r < 0.0 ? -c : 0.0;
+    default: return r > c ? 1.0 : r < -c ? -1.0 : 0.0;
+  }
+}
+
+constexpr u64 GOLDEN = 0x9E3779B97F4A7C15ull;
+
+__device__ __forceinline__ u64 mix(u64 z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+// Of N numbers p in each of L lanes, leave each lane with the sums of its own: N / L of them, from p[lane N / L] on, or,
+// where there are more lanes than numbers, of p[lane % N].
+template <int N, int L>
+__device__ __forceinline__ void own_sums(double* p, int lane, u32 mask) {
+  if constexpr (L > N) {
+    own_sums<N, L / 2>(p, lane, mask);
+    p[0] += __shfl_xor_sync(mask, p[0], L / 2);
+  } else if constexpr (L > 1) {
+    constexpr int H = N / 2;
+    bool upper = lane & (L / 2);
+#pragma unroll
+    for (int i = 0; i < H; i++) {
+      double kept = upper ? p[i + H] : p[i], sent = upper ? p[i] : p[i + H];
+      p[i] = kept + __shfl_xor_sync(mask, sent, L / 2);
+    }
+    own_sums<H, L / 2>(p, lane, mask);
+  }
+}
+
+// Draws `base` to `base + L - 1` of a partial Fisher-Yates shuffle of the table, one for each lane, side by side. The
+// swaps of the CPU's loop are followed backwards: draw r takes what is at place k; if an earlier draw q of these took
+// from k too, that left there what was at place q, which an even earlier one may have left there, and so on.
+template <int L, typename T>
+__device__ __forceinline__ int draw(T* table, int base, int size, int m, u64 counter, int lane, int first, u32 mask) {
+  int r = base + lane, k = -1 - lane;
+  if (r < size) {
+    u64 bits = mix(counter + (u64)(r / 2 + 1) * GOLDEN);  // one hash serves two draws
+    u64 part = (r & 1) ? (bits & 0xFFFFFFFFull) : (bits >> 32);
+    k = r + (int)((part * (u64)(m - r)) >> 32);
+  }
+  int before = -1, hit = -1;  // the last earlier draw from place k, and from place r
+  bool last = true;
+#pragma unroll
+  for (int q = 0; q < L; q++) {
+    int other = __shfl_sync(mask, k, first + q);
+    if (q < lane) {
+      if (other == k) before = q;
+      if (other == r) hit = q;
+    } else if (q > lane && other == k) last = false;
+  }
+  int root = lane;  // what was at place r when draw r came, is at place `root` of the table
+  for (;;) {
+    int h = __shfl_sync(mask, hit, first + root);
+    if (h >= 0) root = h;
+    if (!__any_sync(mask, h >= 0)) break;
+  }
+  int source = __shfl_sync(mask, root, first + (before < 0 ? 0 : before));
+  int mine = 0, replaced = 0;
+  if (r < size) {
+    mine = table[before < 0 ? k : base + source];
+    replaced = table[base + root];
+  }
+  __syncwarp(mask);
+  if (r < size) {
+    table[r] = (T)mine;
+    if (last && k >= min(base + L, size)) table[k] = (T)replaced;
+  }
+  __syncwarp(mask);
+  return mine;
+}
+
+// The loop of descent.py, many chains in one launch: for t = 1, 2, ...
+//   u <- P_radius(u - a_t (scale g(u) + pull (u - center) + shift)),  mean <- (1 - theta_t) mean + theta_t u.
+struct Steps {
+  const double* sizes;  // rows of `longest` numbers a_t; `own` of a chain names its row
+  long long longest;
+  const double* average;  // theta_t, or null
+  double pull, radius;
+};
+
+struct Penalty {
+  double l2, l1;
+  int penalised;
+};
+
+__device__ __forceinline__ double penalty_slope(const Penalty& penalty, int j, double u) {
+  if (j >= penalty.penalised) return 0.0;
+  return penalty.l2 * u + penalty.l1 * (u > 0.0 ? 1.0 : u < 0.0 ? -1.0 : 0.0);
+}
+
+struct Chains {
+  int n;
+  const long long* first;  // of each chain: its first row,
+  const int *rows, *batch, *steps, *own;  // how many, how many in a mini-batch, its local steps, its row of step sizes,
+  const double* scale;                    // s,
+  const u64* counter;                     // and where its random numbers begin
+};
+
+struct Labels {
+  const double *y, *c;  // label and weight of each row
+  int code;             // of the loss
+  double parameter;
+};
+
+// Few coordinates: L lanes of a warp work on a chain, each on a row of the mini-batch. D numbers in a row (even), P >= D
+// a power of two. Coordinates of u belong to lanes; all read it from shared memory.
+template <int L, int D, int P>
+__global__ void descend_few(const REAL* __restrict__ X, int stride, Labels labels, Chains chains, int longest,
+                            Penalty penalty, Steps steps, const double* __restrict__ start,
+                            const double* __restrict__ center, const double* __restrict__ shift,
+                            double* __restrict__ last, double* __restrict__ averaged, double* slopes) {
+  constexpr int OWN = P > L ? P / L : 1;
+  extern __shared__ double2 room[];
+  int lane = threadIdx.x % L, first = (threadIdx.x % 32) - lane, group = threadIdx.x / L, groups = blockDim.x / L;
+  u32 mask = L == 32 ? 0xFFFFFFFFu : ((1u << L) - 1) << first;
+  int chain = blockIdx.x * groups + group;
+  if (chain >= chains.n) return;
+  double2* all_u = room + group * (P / 2);
+  double* one_u = (double*)all_u;
+  unsigned short* table = (unsigned short*)(room + groups * (P / 2)) + group * longest;
+  long long begin = chains.first[chain];
+  int m = chains.rows[chain], size = chains.batch[chain], count = chains.steps[chain];
+  const double* sizes = steps.sizes + chains.own[chain] * steps.longest;
+  double weight = chains.scale[chain] * m / size, share = (double)size / m, total = 0.0;
+  u64 counter = chains.counter[chain];
+  bool drawn = size < m;
+  if (drawn)
+    for (int r = lane; r < m; r += L) table[r] = (unsigned short)r;
+  int own = P > L ? lane * OWN : lane % P;
+  double u[OWN], mean[OWN], v[OWN], h[OWN];
+#pragma unroll
+  for (int j = 0; j < OWN; j++) {
+    long long at = (long long)chain * P + own + j;
+    one_u[own + j] = u[j] = mean[j] = start[at];
+    v[j] = center ? center[at] : 0.0;
+    h[j] = shift ? shift[at] : 0.0;
+  }
+  __syncwarp(mask);
+  for (int t = 0; t < count; t++) {
+    double g[P];
+#pragma unroll
+    for (int j = 0; j < P; j++) g[j] = 0.0;
+    double a = sizes[t], theta = steps.average ? steps.average[t] : 0.0, cut = 0.0;
+    if (slopes) {  // weights with cut / total = theta: in the end their average is that of u
+      cut = t > 0 ? theta / (1.0 - theta) * total : 1.0;
+      total += cut;
+    }
+    for (int base = 0; base < size; base += L) {
+      int place = drawn ? draw<L>(table, base, size, m, counter, lane, first, mask) : min(base + lane, size - 1);
+      long long row = begin + place;
+      const REAL* x_row = X + row * stride;
+      double x[D];
+#pragma unroll
+      for (int j = 0; j < D; j += 2) {
+        PAIR two = *(const PAIR*)(x_row + j);
+        x[j] = two.x;
+        x[j + 1] = two.y;
+      }
+      double b = labels.y[row], cw = labels.c[row], p0 = 0.0, p1 = 0.0;
+#pragma unroll
+      for (int j = 0; j < D / 2; j++) {
+        double2 w = all_u[j];
+        p0 += x[2 * j] * w.x;
+        p1 += x[2 * j + 1] * w.y;
+      }
+      double s = 0.0;
+      if (base + lane < size) {
+        s = loss_slope(labels.code, labels.parameter, p0 + p1, b);
+        if (slopes) slopes[row] += cut * m / size * s;
+        s *= cw;
+      }
+#pragma unroll
+      for (int j = 0; j < D; j++) g[j] += s * x[j];
+    }
+    if (drawn) counter += (u64)((size + 1) / 2) * GOLDEN;
+    own_sums<P, L>(g, lane, mask);
+    double square = 0.0;
+#pragma unroll
+    for (int j = 0; j < OWN; j++) {
+      double all = g[j] + penalty_slope(penalty, own + j, u[j]) * share;
+      u[j] -= a * (weight * all + steps.pull * (u[j] - v[j]) + h[j]);
+      square += u[j] * u[j];
+    }
+    if (steps.radius < 1e300) {
+#pragma unroll
+      for (int half = L / 2; half > 0; half /= 2)
+        if (half < P) square += __shfl_xor_sync(mask, square, half);
+      double shrink = square > 0.0 ? fmin(1.0, steps.radius / sqrt(square)) : 1.0;
+#pragma unroll
+      for (int j = 0; j < OWN; j++) u[j] *= shrink;
+    }
+#pragma unroll
+    for (int j = 0; j < OWN; j++) {
+      one_u[own + j] = u[j];
+      mean[j] += theta * (u[j] - mean[j]);
+    }
+    __syncwarp(mask);
+  }
+#pragma unroll
+  for (int j = 0; j < OWN; j++) {
+    long long at = (long long)chain * P + own + j;
+    last[at] = u[j];
+    averaged[at] = steps.average ? mean[j] : u[j];
+  }
+  if (slopes && total > 0.0)
+    for (int r = lane; r < m; r += L) slopes[begin + r] /= total;
+}
+
+// Rows of any kind. Dense: data, with `stride` numbers from row to row. CSR: data, indices, indptr.
+struct Matrix {
+  const REAL* data;
+  long long stride;
+  const int* indices;
+  const long long* indptr;
+};
+
+__device__ __forceinline__ double warp_sum(double value) {
+#pragma unroll
+  for (int half = 16; half > 0; half /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, half);
+  return value;
+}
+
+// a_row . u, by a warp; every lane gets it.
+template <bool SPARSE>
+__device__ __forceinline__ double warp_dot(const Matrix& X, long long row, int d, const double* u, int lane) {
+  double p = 0.0;
+  if constexpr (SPARSE) {
+    for (long long e = X.indptr[row] + lane; e < X.indptr[row + 1]; e += 32) p += X.data[e] * u[X.indices[e]];
+  } else {
+    const REAL* x = X.data + row * X.stride;
+    for (int j = lane; j < d; j += 32) p += x[j] * u[j];
+  }
+  return warp_sum(p);
+}
+
+template <bool SPARSE>
+__device__ __forceinline__ void warp_add(const Matrix& X, long long row, double s, double* g, int lane) {
+  for (long long e = X.indptr[row] + lane; e < X.indptr[row + 1]; e += 32) atomicAdd(g + X.indices[e], s * X.data[e]);
+}
+
+// Any number of coordinates: a block works on a chain. Room for each chain: its table of rows, slopes of a mini-batch,
+// and g, d numbers.
+template <bool SPARSE>
+__global__ void descend_block(Matrix X, int d, Labels labels, Chains chains, Penalty penalty, Steps steps,
+                              const double* center, const double* shift, double* last, double* averaged, double* slopes,
+                              int* tables, const long long* table_at, double* batch_slopes,
+                              const long long* batch_at, double* sums) {
+  __shared__ double parts[32];
+  int chain = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  long long begin = chains.first[chain], at = (long long)chain * d;
+  int m = chains.rows[chain], size = chains.batch[chain], count = chains.steps[chain];
+  const double* sizes = steps.sizes + chains.own[chain] * steps.longest;
+  double weight = chains.scale[chain] * m / size, share = (double)size / m, total = 0.0;
+  u64 counter = chains.counter[chain];
+  bool drawn = size < m;
+  int* table = tables + table_at[chain];
+  double *s = batch_slopes + batch_at[chain], *u = last + at, *mean = averaged + at, *g = sums + at;
+  if (drawn)
+    for (int r = threadIdx.x; r < m; r += blockDim.x) table[r] = r;
+  __syncthreads();
+  for (int t = 0; t < count; t++) {
+    double a = sizes[t], theta = steps.average ? steps.average[t] : 0.0, cut = 0.0;
+    if (slopes) {
+      cut = t > 0 ? theta / (1.0 - theta) * total : 1.0;
+      total += cut;
+    }
+    if (drawn && warp == 0)
+      for (int base = 0; base < size; base += 32) draw<32>(table, base, size, m, counter, lane, 0, 0xFFFFFFFFu);
+    if (drawn) counter += (u64)((size + 1) / 2) * GOLDEN;
+    if (SPARSE)
+      for (int j = threadIdx.x; j < d; j += blockDim.x) g[j] = 0.0;
+    __syncthreads();
+    for (int r = warp; r < size; r += warps) {
+      long long row = begin + (drawn ? table[r] : r);
+      double p = warp_dot<SPARSE>(X, row, d, u, lane);
+      double slope = loss_slope(labels.code, labels.parameter, p, labels.y[row]);
+      if (lane == 0) {
+        if (slopes) slopes[row] += cut * m / size * slope;
+        s[r] = slope * labels.c[row];
+      }
+      if constexpr (SPARSE) warp_add<true>(X, row, slope * labels.c[row], g, lane);
+    }
+    __syncthreads();
+    double square = 0.0;
+    for (int j = threadIdx.x; j < d; j += blockDim.x) {
+      double all = 0.0;
+      if constexpr (SPARSE) {
+        all = g[j];
+      } else {
+        for (int r = 0; r < size; r++) {
+          double one = s[r];
+          if (one != 0.0) all += one * X.data[(begin + (drawn ? table[r] : r)) * X.stride + j];
+        }
+      }
+      all += penalty_slope(penalty, j, u[j]) * share;
+      double v = center ? center[at + j] : 0.0, h = shift ? shift[at + j] : 0.0;
+      double x = u[j] - a * (weight * all + steps.pull * (u[j] - v) + h);
+      u[j] = x;
+      square += x * x;
+    }
+    double shrink = 1.0;
+    if (steps.radius < 1e300) {
+      square = warp_sum(square);
+      if (lane == 0) parts[warp] = square;
+      __syncthreads();
+      square = 0.0;
+      for (int w = 0; w < warps; w++) square += parts[w];
+      if (square > 0.0) shrink = fmin(1.0, steps.radius / sqrt(square));
+    }
+    for (int j = threadIdx.x; j < d; j += blockDim.x) {
+      u[j] *= shrink;
+      if (steps.average) mean[j] += theta * (u[j] - mean[j]);
+    }
+    __syncthreads();
+  }
+  if (!steps.average)
+    for (int j = threadIdx.x; j < d; j += blockDim.x) mean[j] = u[j];
+  if (slopes && total > 0.0)
+    for (int r = threadIdx.x; r < m; r += blockDim.x) slopes[begin + r] /= total;
+}
+
+// Cuts: the value and a subgradient of each part of each client's rows at R points, every row read once. L lanes of a
+// warp share a row, with C coordinates each. A group of lanes keeps to one part. What each group finds goes to
+// found[client][part][turn][point][1 + d], and add_up adds the turns.
+template <int L, int C, int R>
+__global__ void cuts_few(const REAL* __restrict__ X, long long stride, int d, Labels labels, const long long* first,
+                         const int* rows, const double* points, long long points_of_client, int parts, int turns,
+                         double* found) {
+  extern __shared__ double x[];
+  int client = blockIdx.y, lane = threadIdx.x % L, groups = blockDim.x / L;
+  u32 mask = L == 32 ? 0xFFFFFFFFu : ((1u << L) - 1) << ((threadIdx.x % 32) - lane);
+  const double* own = points + client * points_of_client;
+  for (int i = threadIdx.x; i < R * C * L; i += blockDim.x) {
+    int j = i % (C * L);
+    x[i] = j < d ? own[(long long)(i / (C * L)) * d + j] : 0.0;
+  }
+  __syncthreads();
+  int group = blockIdx.x * groups + threadIdx.x / L;
+  if (group >= parts * turns) return;
+  double g[R][C], f[R];
+#pragma unroll
+  for (int r = 0; r < R; r++) {
+    f[r] = 0.0;
+#pragma unroll
+    for (int i = 0; i < C; i++) g[r][i] = 0.0;
+  }
+  long long begin = first[client], end = begin + rows[client];
+#pragma unroll 2
+  for (long long row = begin + group; row < end; row += parts * turns) {
+    double a[C];
+#pragma unroll
+    for (int i = 0; i < C; i++) a[i] = lane + i * L < d ? (double)__ldcs(X + row * stride + lane + i * L) : 0.0;
+    double b = labels.y[row], c = labels.c[row];
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      double p = 0.0;
+#pragma unroll
+      for (int i = 0; i < C; i++) p += a[i] * x[r * C * L + lane + i * L];
+#pragma unroll
+      for (int half = L / 2; half > 0; half /= 2) p += __shfl_xor_sync(mask, p, half);
+      f[r] += c * loss_value(labels.code, labels.parameter, p, b);
+      double s = c * loss_slope(labels.code, labels.parameter, p, b);
+#pragma unroll
+      for (int i = 0; i < C; i++) g[r][i] += s * a[i];
+    }
+  }
+  double* out = found + ((long long)(client * parts + group % parts) * turns + group / parts) * R * (1 + d);
+#pragma unroll
+  for (int r = 0; r < R; r++) {
+    if (lane == 0) out[r * (1 + d)] = f[r];
+#pragma unroll
+    for (int i = 0; i < C; i++)
+      if (lane + i * L < d) out[r * (1 + d) + 1 + lane + i * L] = g[r][i];
+  }
+}
+
+// sums[i][j] = the sum over turns of found[i][turn][j], for `width` numbers j; blockDim is (32, 8).
+__global__ void add_up(const double* found, int turns, int width, double* sums) {
+  __shared__ double parts[8][33];
+  int j = blockIdx.x * 32 + threadIdx.x;
+  const double* own = found + (long long)blockIdx.y * turns * width;
+  double sum = 0.0;
+  if (j < width)
+#pragma unroll 8
+    for (int turn = threadIdx.y; turn < turns; turn += 8) sum += own[(long long)turn * width + j];
+  parts[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y == 0 && j < width) {
+    for (int i = 1; i < 8; i++) sum += parts[i][threadIdx.x];
+    sums[(long long)blockIdx.y * width + j] = sum;
+  }
+}
+
+// The same for any number of coordinates and CSR rows, one point: a warp takes a row. sums[client][part][1 + d] are 0
+// at first.
+template <bool SPARSE>
+__global__ void cuts_any(Matrix X, int d, Labels labels, const long long* first, const int* rows, const double* points,
+                         long long points_of_client, int parts, double* sums) {
+  int client = blockIdx.y, lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;
+  const double* x = points + client * points_of_client;
+  for (int r = (blockIdx.x * blockDim.x + threadIdx.x) / 32; r < rows[client]; r += warps) {
+    long long row = first[client] + r;
+    double p = warp_dot<SPARSE>(X, row, d, x, lane), b = labels.y[row], c = labels.c[row];
+    double* out = sums + (long long)(client * parts + r % parts) * (1 + d);
+    if (lane == 0) atomicAdd(out, c * loss_value(labels.code, labels.parameter, p, b));
+    double s = c * loss_slope(labels.code, labels.parameter, p, b);
+    if (s == 0.0) continue;
+    if constexpr (SPARSE) {
+      warp_add<true>(X, row, s, out + 1, lane);
+    } else {
+      for (int j = lane; j < d; j += 32) atomicAdd(out + 1 + j, s * X.data[row * X.stride + j]);
+    }
+  }
+}
+
+// One step of all clients, on sums[client][1 + d] of their losses at u; step t of those that take more than t.
+__global__ void step(const double* sums, int d, Chains chains, Penalty penalty, Steps steps, int t, const double* center,
+                     const double* shift, double* u, double* mean) {
+  int chain = blockIdx.y;
+  if (t >= chains.steps[chain]) return;
+  double a = steps.sizes[chains.own[chain] * steps.longest + t], theta = steps.average ? steps.average[t] : 0.0;
+  for (int j = blockIdx.x * blockDim.x + threadIdx.x; j < d; j += gridDim.x * blockDim.x) {
+    long long at = (long long)chain * d + j;
+    double all = sums[(long long)chain * (1 + d) + 1 + j] + penalty_slope(penalty, j, u[at]);
+    double v = center ? center[at] : 0.0, h = shift ? shift[at] : 0.0;
+    double x = u[at] - a * (chains.scale[chain] * all + steps.pull * (u[at] - v) + h);
+    u[at] = x;
+    mean[at] = steps.average ? mean[at] + theta * (x - mean[at]) : x;
+  }
+}
+
+// Values and slopes, times the weights, of m rows from `first` on, at predictions p.
+__global__ void at_predictions(const double* p, long long first, long long m, Labels labels, double* values,
+                               double* slopes) {
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < m; i += (long long)gridDim.x * blockDim.x) {
+    double b = labels.y[first + i], c = labels.c[first + i];
+    values[i] = c * loss_value(labels.code, labels.parameter, p[i], b);
+    slopes[i] = c * loss_slope(labels.code, labels.parameter, p[i], b);
+  }
+}
