@@ -2,7 +2,7 @@
 weighted means, what travels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,7 @@ class ServerRandom:
     """The server's coins: they depend on seed and round alone. One generator, set anew for each round."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.bits = np.random.Philox(key=seed)
         self.fresh: Any = self.bits.state
         self.generator = np.random.Generator(self.bits)
@@ -80,8 +81,13 @@ class EachRandom:
     def __len__(self) -> int:
         return len(self.runs)
 
-    def __iter__(self) -> Iterator[np.random.Generator]:
-        return (run.at(self.k) for run in self.runs)
+    def each(self, toss: Callable[[int, np.random.Generator], float]) -> Any:
+        """Return a number of each run: toss(i, generator) of run i. Runs with the same seed share what was tossed."""
+        found: dict[int, float] = {}
+        for i, run in enumerate(self.runs):
+            if run.seed not in found:
+                found[run.seed] = toss(i, run.at(self.k))
+        return np.array([found[run.seed] for run in self.runs])[:, None, None]
 
 
 def start_point(problem: Any, x0: Any) -> Array:

@@ -48,10 +48,11 @@ class Power:
 
     def _rows(self, first: Any, count: Any) -> Array:
         """The values from each run's first on; a row ends with zeros, where its count is less than the largest."""
-        starts = np.broadcast_to(first, count.shape).ravel().tolist()
-        rows = np.zeros((len(starts), int(count.max())))
-        for row, start, length in zip(rows, starts, count.ravel().tolist(), strict=True):
-            row[:length] = Power(1.0, self.exponent).array(start, length)
+        ends = list(zip(np.broadcast_to(first, count.shape).ravel().tolist(), count.ravel().tolist(), strict=True))
+        plain, rows = Power(1.0, self.exponent), np.zeros((len(ends), int(count.max())))
+        found = {end: plain.array(*end) for end in set(ends)}  # runs with the same seed have the same
+        for row, end in zip(rows, ends, strict=True):
+            row[: end[1]] = found[end]
         return np.asarray((self.scale[:, 0] if isinstance(self.scale, np.ndarray) else self.scale) * rows)
 
 
@@ -116,8 +117,7 @@ def first_success(p: Power, after: Any, rng: Any) -> Any:
     """
     if not isinstance(rng, np.random.Generator):
         starts = np.broadcast_to(after, (len(rng), 1, 1)).ravel().tolist()
-        found = [first_success(p, start, one) for start, one in zip(starts, rng, strict=True)]
-        return np.array(found)[:, None, None]
+        return rng.each(lambda i, one: first_success(p, starts[i], one))
     tossed, block = 0, 16
     while tossed < MOST_TOSSES:
         heads = np.flatnonzero(rng.random(block) < p.array(after + tossed + 1, block))

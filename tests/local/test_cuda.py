@@ -160,7 +160,7 @@ def test_too_many_rows_are_refused_with_their_size():
     pool.free_all_blocks()
     pool.set_limit(size=pool.used_bytes() + 512)
     try:
-        with pytest.raises(ValueError, match="the rows take .* GiB, and the GPU has .* free"):
+        with pytest.raises(ValueError, match=r"the rows take .* GiB, and the GPU has .* free"):
             made.on("cuda").value(np.zeros(made.dimension))
     finally:
         pool.set_limit(size=before)

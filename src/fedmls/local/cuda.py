@@ -49,24 +49,29 @@ def cupy() -> Any:
 
 
 @cache
-def kernel(name: str, real: str) -> Any:
-    """Return a compiled kernel, such as "descend_few<8, 10, 16>", for rows of this number type."""
+def kernel(name: str, real: str, loss: int) -> Any:
+    """Return a compiled kernel, such as "descend_few<8, 10, 16>", for rows of this number type and this loss."""
     source = (Path(__file__).parent / "kernels.cu").read_text(encoding="utf-8")
-    options = ("-std=c++17", f"-DREAL={real}", f"-DPAIR={real}2")
+    options = ("-std=c++17", f"-DREAL={real}", f"-DPAIR={real}2", f"-DLOSS={loss}")
     return cupy().RawModule(code=source, options=options, name_expressions=[name]).get_function(name)
 
 
 def struct(**values: Any) -> Any:
     """Return a struct as kernels take it: arrays of the GPU are pointers, None is the null pointer."""
-    plain = {name: _plain(value) for name, value in values.items()}
-    kind = np.dtype([(name, value.dtype) for name, value in plain.items()], align=True)
-    return np.array(tuple(value.item() for value in plain.values()), dtype=kind)
+    plain = [_plain(value) for value in values.values()]
+    kind = _layout(tuple(values), tuple(value.dtype.char for value in plain))
+    return np.array(tuple(value.item() for value in plain), dtype=kind)
+
+
+@cache
+def _layout(names: tuple[str, ...], kinds: tuple[str, ...]) -> Any:
+    return np.dtype(list(zip(names, kinds, strict=True)), align=True)
 
 
 def _plain(value: Any) -> Any:
-    if value is None:
-        return np.uint64(0)
-    return np.uint64(value.data.ptr) if hasattr(value, "data") and hasattr(value.data, "ptr") else value
+    if value is None or not isinstance(value, np.generic):
+        return np.uint64(0 if value is None else value.data.ptr)
+    return value
 
 
 class DeviceRows:
@@ -74,7 +79,7 @@ class DeviceRows:
 
     def __init__(self, rows: Rows, loss: LossKind, d: int, real: str) -> None:
         cp = cupy()
-        self.real, self.d, self.sparse = real, d, isinstance(rows.X, CSR)
+        self.real, self.d, self.sparse, self.loss = real, d, isinstance(rows.X, CSR), loss
         parts = list(rows.X) if isinstance(rows.X, CSR) else [rows.X]
         try:
             self.stride = d + d % 2 if d <= FEW else d
@@ -87,7 +92,7 @@ class DeviceRows:
                 f"the rows take {size / 2**30:.1f} GiB, and the GPU has {free / 2**30:.1f} of {total / 2**30:.1f} GiB "
                 "free; take fewer rows, device='cuda-float32', or leave out device="
             ) from None
-        self.labels = struct(y=self.y, c=self.c, code=np.int32(loss.code), parameter=np.float64(loss.parameter))
+        self.labels = struct(y=self.y, c=self.c, parameter=np.float64(loss.parameter))
         self.matrix = struct(data=self.data, stride=np.int64(self.stride), indices=self.indices, indptr=self.indptr)
         self.numbers_in_a_row = self.data.size / len(rows.labels)
 
@@ -107,7 +112,7 @@ class DeviceRows:
         return cp.asarray(X.data, dtype=self.kind), cp.asarray(X.indices, dtype=np.int32), cp.asarray(X.indptr)
 
     def kernel(self, name: str) -> Any:
-        return kernel(name, self.real)
+        return kernel(name, self.real, self.loss.code)
 
 
 class CudaLoops:
@@ -162,8 +167,9 @@ class CudaLoops:
     def _descend_few(self, stream: Stream, steps: Steps, u0: Array, slopes: Any) -> tuple[Array, Array]:
         key = stream.batch_sizes.tobytes()
         if key not in self.groups:
-            lanes = np.array([next((L for L in LANES if size <= L), LANES[-1]) for size in stream.batch_sizes])
-            order = [np.flatnonzero(lanes == L) for L in reversed(LANES)]
+            lanes = np.array([self._lanes(*each) for each in zip(stream.batch_sizes, self.sizes, strict=True)])
+            together = np.argsort(self.rows.first, kind="stable")  # clients with the same rows
+            order = [together[lanes[together] == L] for L in reversed(LANES)]
             self.groups[key] = [LaneGroup(self, some, lanes[some[0]], stream) for some in order if len(some)]
         shared, kept = self._constants(steps)
         ready, counters = self.stream.record(), first_counters(stream)
@@ -174,6 +180,10 @@ class CudaLoops:
             group.end(last, averaged)
         del kept
         return last, averaged
+
+    def _lanes(self, size: int, m: int) -> int:
+        """Return how many lanes work on a client with m rows, so many of them in a mini-batch."""
+        return next((L for L in LANES if size <= L and 32 // L * (2 * m + 16 * FEW) <= SHARED), LANES[-1])
 
     def _descend_block(self, stream: Stream, steps: Steps, u0: Array, slopes: Any) -> tuple[Array, Array]:
         cp, batch = cupy(), stream.batch_sizes
@@ -317,45 +327,45 @@ class LaneGroup:
         self.longest += -self.longest % 8  # a table begins at a multiple of sixteen bytes
         self.first, self.rows = cp.asarray(loops.rows.first[some]), cp.asarray(loops.sizes[some].astype(np.int32))
         self.batch = cp.asarray(stream.batch_sizes[some].astype(np.int32))
-        parts: list[Any] = [("vectors", np.float64, (3, self.n, self.P)), ("scale", np.float64, (self.n,))]
-        parts += [("counter", np.uint64, (self.n,)), ("steps", np.int32, (self.n,)), ("own", np.int32, (self.n,))]
-        self.layout = np.dtype([(name, kind, shape) for name, kind, shape in parts])
-        self.here = np.zeros((), dtype=self.layout)
-        self.there = cp.empty(self.layout.itemsize, dtype=np.uint8)
-        self.found = cp.empty((2, self.n, self.P))
+        self.here = np.zeros(self.n * (3 * self.P + 3))  # of 8 bytes each; numbers of steps and rows share one
+        self.there = cp.empty(self.here.shape)
+        ends = np.cumsum([3 * self.n * self.P, self.n, self.n, self.n])
+        vectors, scale, counter, whole = np.split(self.here, ends[:-1])
+        self.vectors, self.scale = vectors.reshape(3, self.n, self.P), scale
+        self.counter, self.steps, self.own = counter.view(np.uint64), *whole.view(np.int32).reshape(2, self.n)
+        begin, ints = self.there[: ends[0]].reshape(3, self.n, self.P), self.there[ends[2] :].view(np.int32)
+        self.start, self.found = tuple(begin), cp.empty((2, self.n, self.P))
+        self.chains = struct(
+            n=np.int32(self.n),
+            first=self.first,
+            rows=self.rows,
+            batch=self.batch,
+            steps=ints[: self.n],
+            own=ints[self.n :],
+            scale=self.there[ends[0] : ends[1]],
+            counter=self.there[ends[1] : ends[2]],
+        )
+        self.room = 8 * self.P + 2 * self.longest
+        self.groups = 64 // self.lanes if 64 // self.lanes * self.room <= SHARED else 32 // self.lanes
+        self.kernel = loops.device.kernel(f"descend_few<{self.lanes}, {self.D}, {self.P}>")
         self.stream = cp.cuda.Stream(non_blocking=True)
 
     def begin(self, steps: Steps, counters: Any, shared: Any, u0: Array, slopes: Any, ready: Any) -> None:
         """Send what the clients need, and start them, after ``ready``."""
-        here, some, d = self.here, self.some, self.loops.d
+        some, d, device = self.some, self.loops.d, self.loops.device
         for place, vectors in enumerate((u0, steps.center, steps.shift)):
-            here["vectors"][place, :, :d] = vectors[some]
-        for name, each in (("scale", steps.scale), ("counter", counters), ("steps", steps.counts), ("own", steps.own)):
-            here[name][:] = each[some]
-        device = self.loops.device
+            self.vectors[place, :, :d] = vectors[some]
+        self.scale[:], self.counter[:] = steps.scale[some], counters[some]
+        self.steps[:], self.own[:] = steps.counts[some], steps.own[some]
+        arguments = (device.data, np.int32(device.stride), device.labels, self.chains, np.int32(self.longest))
         with self.stream:
             self.stream.wait_event(ready)
-            self.there.set(here.reshape(1).view(np.uint8))
-            at = {name: np.uint64(self.there.data.ptr + offset) for name, (_, offset) in self._fields()}
-            chains = struct(
-                n=np.int32(self.n),
-                first=self.first,
-                rows=self.rows,
-                batch=self.batch,
-                steps=at["steps"],
-                own=at["own"],
-                scale=at["scale"],
-                counter=at["counter"],
-            )
-            room = 8 * self.P + 2 * self.longest
-            groups = max(1, min(64 // self.lanes, SHARED // room))
-            start = self.there[: 24 * self.n * self.P].view(np.float64).reshape(3, self.n, self.P)
-            arguments = (device.data, np.int32(device.stride), device.labels, chains, np.int32(self.longest))
-            device.kernel(f"descend_few<{self.lanes}, {self.D}, {self.P}>")(
-                (-(-self.n // groups),),
-                (groups * self.lanes,),
-                (*arguments, self.loops.penalty, shared, *start, *self.found, slopes),
-                shared_mem=groups * room,
+            self.there.set(self.here)
+            self.kernel(
+                (-(-self.n // self.groups),),
+                (self.groups * self.lanes,),
+                (*arguments, self.loops.penalty, shared, *self.start, *self.found, slopes),
+                shared_mem=self.groups * self.room,
             )
 
     def end(self, last: Array, averaged: Array) -> None:
@@ -363,7 +373,3 @@ class LaneGroup:
         with self.stream:
             found = cupy().asnumpy(self.found)
         last[self.some], averaged[self.some] = found[:, :, : self.loops.d]
-
-    def _fields(self) -> Any:
-        fields = self.layout.fields
-        return [] if fields is None else [(name, value[:2]) for name, value in fields.items()]

@@ -1,5 +1,5 @@
 // What clients compute on their rows, on a GPU: cuda.py compiles this file for the number type of the rows (REAL, double
-// or float), and calls it. All arithmetic is in double.
+// or float; PAIR is two of them) and for the loss (LOSS), and calls it. All arithmetic is in double.
 //
 // A chain is one client of one run. Rows are dense (row-major, `stride` numbers apart) or CSR. Losses and random numbers
 // are those of losses.py and random.py, so that the same mini-batches are drawn as on the processor.
@@ -7,11 +7,13 @@
 typedef unsigned long long u64;
 typedef unsigned int u32;
 
+constexpr u32 ALL = 0xFFFFFFFFu;  // lanes of a warp
+
 enum { HINGE, SQUARED_HINGE, ABSOLUTE, PINBALL, EPSILON_INSENSITIVE, HUBER, LOGISTIC };
 
-__device__ __forceinline__ double loss_value(int code, double c, double p, double b) {
+__device__ __forceinline__ double loss_value(double c, double p, double b) {
   double r = p - b, m = b * p, far = fabs(r);
-  switch (code) {
+  switch (LOSS) {
     case HINGE: return m >= 1.0 ? 0.0 : 1.0 - m;
     case SQUARED_HINGE: return m >= 1.0 ? 0.0 : (1.0 - m) * (1.0 - m);
     case ABSOLUTE: return far;
@@ -22,9 +24,9 @@ __device__ __forceinline__ double loss_value(int code, double c, double p, doubl
   }
 }
 
-__device__ __forceinline__ double loss_slope(int code, double c, double p, double b) {
+__device__ __forceinline__ double loss_slope(double c, double p, double b) {
   double r = p - b, m = b * p;
-  switch (code) {
+  switch (LOSS) {
     case HINGE: return m >= 1.0 ? 0.0 : -b;
     case SQUARED_HINGE: return m >= 1.0 ? 0.0 : -2.0 * b * (1.0 - m);
     case LOGISTIC: return -b / (1.0 + exp(m));
@@ -45,27 +47,34 @@ __device__ __forceinline__ u64 mix(u64 z) {
 // Of N numbers p in each of L lanes, leave each lane with the sums of its own: N / L of them, from p[lane N / L] on, or,
 // where there are more lanes than numbers, of p[lane % N].
 template <int N, int L>
-__device__ __forceinline__ void own_sums(double* p, int lane, u32 mask) {
+__device__ __forceinline__ void own_sums(double* p, int lane) {
   if constexpr (L > N) {
-    own_sums<N, L / 2>(p, lane, mask);
-    p[0] += __shfl_xor_sync(mask, p[0], L / 2);
+    own_sums<N, L / 2>(p, lane);
+    p[0] += __shfl_xor_sync(ALL, p[0], L / 2);
   } else if constexpr (L > 1) {
     constexpr int H = N / 2;
     bool upper = lane & (L / 2);
 #pragma unroll
     for (int i = 0; i < H; i++) {
       double kept = upper ? p[i + H] : p[i], sent = upper ? p[i] : p[i + H];
-      p[i] = kept + __shfl_xor_sync(mask, sent, L / 2);
+      p[i] = kept + __shfl_xor_sync(ALL, sent, L / 2);
     }
-    own_sums<H, L / 2>(p, lane, mask);
+    own_sums<H, L / 2>(p, lane);
   }
 }
 
-// Draws `base` to `base + L - 1` of a partial Fisher-Yates shuffle of the table, one for each lane, side by side. The
-// swaps of the CPU's loop are followed backwards: draw r takes what is at place k; if an earlier draw q of these took
-// from k too, that left there what was at place q, which an even earlier one may have left there, and so on.
+__device__ __forceinline__ int warp_max(int value) {
+#pragma unroll
+  for (int half = 16; half > 0; half /= 2) value = max(value, __shfl_xor_sync(ALL, value, half));
+  return value;
+}
+
+// Draws `base` to `base + L - 1` of a partial Fisher-Yates shuffle of the table, one for each of L lanes, side by side.
+// The swaps of the processor's loop are followed backwards: draw r takes what is at place k; if an earlier draw q of
+// these took from k too, that left there what was at place q, which an even earlier one may have left there, and so on.
+// All lanes of the warp must come here together.
 template <int L, typename T>
-__device__ __forceinline__ int draw(T* table, int base, int size, int m, u64 counter, int lane, int first, u32 mask) {
+__device__ __forceinline__ int draw(T* table, int base, int size, int m, u64 counter, int lane) {
   int r = base + lane, k = -1 - lane;
   if (r < size) {
     u64 bits = mix(counter + (u64)(r / 2 + 1) * GOLDEN);  // one hash serves two draws
@@ -76,7 +85,7 @@ __device__ __forceinline__ int draw(T* table, int base, int size, int m, u64 cou
   bool last = true;
 #pragma unroll
   for (int q = 0; q < L; q++) {
-    int other = __shfl_sync(mask, k, first + q);
+    int other = __shfl_sync(ALL, k, q, L);
     if (q < lane) {
       if (other == k) before = q;
       if (other == r) hit = q;
@@ -84,22 +93,22 @@ __device__ __forceinline__ int draw(T* table, int base, int size, int m, u64 cou
   }
   int root = lane;  // what was at place r when draw r came, is at place `root` of the table
   for (;;) {
-    int h = __shfl_sync(mask, hit, first + root);
+    int h = __shfl_sync(ALL, hit, root, L);
+    if (!__any_sync(ALL, h >= 0)) break;
     if (h >= 0) root = h;
-    if (!__any_sync(mask, h >= 0)) break;
   }
-  int source = __shfl_sync(mask, root, first + (before < 0 ? 0 : before));
+  int source = __shfl_sync(ALL, root, before < 0 ? 0 : before, L);
   int mine = 0, replaced = 0;
   if (r < size) {
     mine = table[before < 0 ? k : base + source];
     replaced = table[base + root];
   }
-  __syncwarp(mask);
+  __syncwarp();
   if (r < size) {
     table[r] = (T)mine;
     if (last && k >= min(base + L, size)) table[k] = (T)replaced;
   }
-  __syncwarp(mask);
+  __syncwarp();
   return mine;
 }
 
@@ -132,12 +141,11 @@ struct Chains {
 
 struct Labels {
   const double *y, *c;  // label and weight of each row
-  int code;             // of the loss
-  double parameter;
+  double parameter;     // of the loss
 };
 
 // Few coordinates: L lanes of a warp work on a chain, each on a row of the mini-batch. D numbers in a row (even), P >= D
-// a power of two. Coordinates of u belong to lanes; all read it from shared memory.
+// a power of two. Coordinates of u belong to lanes; all read it from shared memory. The chains of a warp go in step.
 template <int L, int D, int P>
 __global__ void descend_few(const REAL* __restrict__ X, int stride, Labels labels, Chains chains, int longest,
                             Penalty penalty, Steps steps, const double* __restrict__ start,
@@ -145,16 +153,16 @@ __global__ void descend_few(const REAL* __restrict__ X, int stride, Labels label
                             double* __restrict__ last, double* __restrict__ averaged, double* slopes) {
   constexpr int OWN = P > L ? P / L : 1;
   extern __shared__ double2 room[];
-  int lane = threadIdx.x % L, first = (threadIdx.x % 32) - lane, group = threadIdx.x / L, groups = blockDim.x / L;
-  u32 mask = L == 32 ? 0xFFFFFFFFu : ((1u << L) - 1) << first;
+  int lane = threadIdx.x % L, group = threadIdx.x / L, groups = blockDim.x / L;
   int chain = blockIdx.x * groups + group;
-  if (chain >= chains.n) return;
+  bool here = chain < chains.n;
+  if (!here) chain = 0;
   double2* all_u = room + group * (P / 2);
   double* one_u = (double*)all_u;
   unsigned short* table = (unsigned short*)(room + groups * (P / 2)) + group * longest;
   long long begin = chains.first[chain];
-  int m = chains.rows[chain], size = chains.batch[chain], count = chains.steps[chain];
-  const double* sizes = steps.sizes + chains.own[chain] * steps.longest;
+  int m = chains.rows[chain], size = chains.batch[chain], count = here ? chains.steps[chain] : 0;
+  const double *sizes = steps.sizes + chains.own[chain] * steps.longest, *average = steps.average;
   double weight = chains.scale[chain] * m / size, share = (double)size / m, total = 0.0;
   u64 counter = chains.counter[chain];
   bool drawn = size < m;
@@ -166,21 +174,32 @@ __global__ void descend_few(const REAL* __restrict__ X, int stride, Labels label
   for (int j = 0; j < OWN; j++) {
     long long at = (long long)chain * P + own + j;
     one_u[own + j] = u[j] = mean[j] = start[at];
-    v[j] = center ? center[at] : 0.0;
-    h[j] = shift ? shift[at] : 0.0;
+    v[j] = center[at];
+    h[j] = shift[at];
   }
-  __syncwarp(mask);
-  for (int t = 0; t < count; t++) {
+  int most = warp_max(count), widest = warp_max(size), draws = drawn ? size : 0;
+  bool any_drawn = warp_max(draws) > 0, penalised = penalty.l2 != 0.0 || penalty.l1 != 0.0;
+  double next_a = most > 0 ? sizes[0] : 0.0, next_theta = most > 0 && average ? average[0] : 0.0;
+  __syncwarp();
+  for (int t = 0; t < most; t++) {
+    bool active = t < count;
+    double a = next_a, theta = next_theta, cut = 0.0;
+    long long next = min((long long)t + 1, steps.longest - 1);
+    next_a = sizes[next];
+    if (average) next_theta = average[next];
     double g[P];
 #pragma unroll
     for (int j = 0; j < P; j++) g[j] = 0.0;
-    double a = sizes[t], theta = steps.average ? steps.average[t] : 0.0, cut = 0.0;
     if (slopes) {  // weights with cut / total = theta: in the end their average is that of u
       cut = t > 0 ? theta / (1.0 - theta) * total : 1.0;
-      total += cut;
+      if (active) total += cut;
     }
-    for (int base = 0; base < size; base += L) {
-      int place = drawn ? draw<L>(table, base, size, m, counter, lane, first, mask) : min(base + lane, size - 1);
+    for (int base = 0; base < widest; base += L) {
+      int place = min(base + lane, m - 1);
+      if (any_drawn) {
+        int found = draw<L>(table, base, draws, m, counter, lane);
+        if (drawn) place = found;
+      }
       long long row = begin + place;
       const REAL* x_row = X + row * stride;
       double x[D];
@@ -198,43 +217,45 @@ __global__ void descend_few(const REAL* __restrict__ X, int stride, Labels label
         p1 += x[2 * j + 1] * w.y;
       }
       double s = 0.0;
-      if (base + lane < size) {
-        s = loss_slope(labels.code, labels.parameter, p0 + p1, b);
+      if (active && base + lane < size) {
+        s = loss_slope(labels.parameter, p0 + p1, b);
         if (slopes) slopes[row] += cut * m / size * s;
         s *= cw;
       }
 #pragma unroll
       for (int j = 0; j < D; j++) g[j] += s * x[j];
     }
-    if (drawn) counter += (u64)((size + 1) / 2) * GOLDEN;
-    own_sums<P, L>(g, lane, mask);
+    counter += (u64)((draws + 1) / 2) * GOLDEN;
+    own_sums<P, L>(g, lane);
     double square = 0.0;
 #pragma unroll
     for (int j = 0; j < OWN; j++) {
-      double all = g[j] + penalty_slope(penalty, own + j, u[j]) * share;
-      u[j] -= a * (weight * all + steps.pull * (u[j] - v[j]) + h[j]);
+      double all = penalised ? g[j] + penalty_slope(penalty, own + j, u[j]) * share : g[j];
+      if (active) u[j] -= a * (weight * all + steps.pull * (u[j] - v[j]) + h[j]);
       square += u[j] * u[j];
     }
     if (steps.radius < 1e300) {
 #pragma unroll
       for (int half = L / 2; half > 0; half /= 2)
-        if (half < P) square += __shfl_xor_sync(mask, square, half);
+        if (half < P) square += __shfl_xor_sync(ALL, square, half);
       double shrink = square > 0.0 ? fmin(1.0, steps.radius / sqrt(square)) : 1.0;
 #pragma unroll
-      for (int j = 0; j < OWN; j++) u[j] *= shrink;
+      for (int j = 0; j < OWN; j++)
+        if (active) u[j] *= shrink;
     }
 #pragma unroll
     for (int j = 0; j < OWN; j++) {
       one_u[own + j] = u[j];
-      mean[j] += theta * (u[j] - mean[j]);
+      if (active) mean[j] += theta * (u[j] - mean[j]);
     }
-    __syncwarp(mask);
+    __syncwarp();
   }
+  if (!here) return;
 #pragma unroll
   for (int j = 0; j < OWN; j++) {
     long long at = (long long)chain * P + own + j;
     last[at] = u[j];
-    averaged[at] = steps.average ? mean[j] : u[j];
+    averaged[at] = average ? mean[j] : u[j];
   }
   if (slopes && total > 0.0)
     for (int r = lane; r < m; r += L) slopes[begin + r] /= total;
@@ -250,7 +271,7 @@ struct Matrix {
 
 __device__ __forceinline__ double warp_sum(double value) {
 #pragma unroll
-  for (int half = 16; half > 0; half /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, half);
+  for (int half = 16; half > 0; half /= 2) value += __shfl_xor_sync(ALL, value, half);
   return value;
 }
 
@@ -299,7 +320,7 @@ __global__ void descend_block(Matrix X, int d, Labels labels, Chains chains, Pen
       total += cut;
     }
     if (drawn && warp == 0)
-      for (int base = 0; base < size; base += 32) draw<32>(table, base, size, m, counter, lane, 0, 0xFFFFFFFFu);
+      for (int base = 0; base < size; base += 32) draw<32>(table, base, size, m, counter, lane);
     if (drawn) counter += (u64)((size + 1) / 2) * GOLDEN;
     if (SPARSE)
       for (int j = threadIdx.x; j < d; j += blockDim.x) g[j] = 0.0;
@@ -307,7 +328,7 @@ __global__ void descend_block(Matrix X, int d, Labels labels, Chains chains, Pen
     for (int r = warp; r < size; r += warps) {
       long long row = begin + (drawn ? table[r] : r);
       double p = warp_dot<SPARSE>(X, row, d, u, lane);
-      double slope = loss_slope(labels.code, labels.parameter, p, labels.y[row]);
+      double slope = loss_slope(labels.parameter, p, labels.y[row]);
       if (lane == 0) {
         if (slopes) slopes[row] += cut * m / size * slope;
         s[r] = slope * labels.c[row];
@@ -392,8 +413,8 @@ __global__ void cuts_few(const REAL* __restrict__ X, long long stride, int d, La
       for (int i = 0; i < C; i++) p += a[i] * x[r * C * L + lane + i * L];
 #pragma unroll
       for (int half = L / 2; half > 0; half /= 2) p += __shfl_xor_sync(mask, p, half);
-      f[r] += c * loss_value(labels.code, labels.parameter, p, b);
-      double s = c * loss_slope(labels.code, labels.parameter, p, b);
+      f[r] += c * loss_value(labels.parameter, p, b);
+      double s = c * loss_slope(labels.parameter, p, b);
 #pragma unroll
       for (int i = 0; i < C; i++) g[r][i] += s * a[i];
     }
@@ -436,8 +457,8 @@ __global__ void cuts_any(Matrix X, int d, Labels labels, const long long* first,
     long long row = first[client] + r;
     double p = warp_dot<SPARSE>(X, row, d, x, lane), b = labels.y[row], c = labels.c[row];
     double* out = sums + (long long)(client * parts + r % parts) * (1 + d);
-    if (lane == 0) atomicAdd(out, c * loss_value(labels.code, labels.parameter, p, b));
-    double s = c * loss_slope(labels.code, labels.parameter, p, b);
+    if (lane == 0) atomicAdd(out, c * loss_value(labels.parameter, p, b));
+    double s = c * loss_slope(labels.parameter, p, b);
     if (s == 0.0) continue;
     if constexpr (SPARSE) {
       warp_add<true>(X, row, s, out + 1, lane);
@@ -468,7 +489,7 @@ __global__ void at_predictions(const double* p, long long first, long long m, La
                                double* slopes) {
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < m; i += (long long)gridDim.x * blockDim.x) {
     double b = labels.y[first + i], c = labels.c[first + i];
-    values[i] = c * loss_value(labels.code, labels.parameter, p[i], b);
-    slopes[i] = c * loss_slope(labels.code, labels.parameter, p[i], b);
+    values[i] = c * loss_value(labels.parameter, p[i], b);
+    slopes[i] = c * loss_slope(labels.parameter, p[i], b);
   }
 }
