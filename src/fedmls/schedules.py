@@ -40,11 +40,10 @@ class Power:
         """The values at first, first + 1, ..., first + count - 1; of several runs side by side, a row for each."""
         if isinstance(count, np.ndarray):
             return self._rows(first, count)
+        scale = self.scale[:, 0] if isinstance(self.scale, np.ndarray) else self.scale
         if self.exponent == 0:
-            powers = np.ones(count)
-        else:
-            powers = np.arange(first, first + count, dtype=float) ** self.exponent
-        return np.asarray((self.scale[:, 0] if isinstance(self.scale, np.ndarray) else self.scale) * powers)
+            return np.full(count, scale) if scale is self.scale else np.broadcast_to(scale, (len(scale), count))
+        return np.asarray(scale * np.arange(first, first + count, dtype=float) ** self.exponent)
 
     def _rows(self, first: Any, count: Any) -> Array:
         """The values from each run's first on; a row ends with zeros, where its count is less than the largest."""

@@ -22,11 +22,13 @@ from fedmls.types import Array
 
 NUMBERS = {"cuda": "double", "cuda-float32": "float"}  # and the number type of the rows there
 FEW = 32  # coordinates that a lane keeps in registers
-TABLE = 20_000  # rows of a client, at most, whose places are kept in shared memory
+TABLE = 14_000  # rows of a client, at most, whose places are kept in shared memory
+BATCH = 256  # rows of a mini-batch, at most, that lanes of one warp work on
+AHEAD = 16  # steps for which mini-batches are drawn ahead: as in kernels.cu
 SHARED = 46_000  # bytes of it that a block may have
 LARGE = 2**18  # numbers that a step of a client reads: from here on the whole GPU works on one step
-LANES = (4, 8, 16, 32)  # that work on a client with few coordinates
-THREADS = 256  # in a block; in one of ``descend_few`` at most 64
+LANES = (4, 8, 16, 32)  # that work on a client with few coordinates, a row of its mini-batch each
+THREADS = 256  # in a block, but for ``descend_few``
 CLIENTS = 60_000  # that one launch may have
 PIECE = 2**18  # rows that are sent at a time
 TURNS = 8192  # at most, groups of lanes that read the rows of a client
@@ -60,7 +62,7 @@ def struct(**values: Any) -> Any:
     """Return a struct as kernels take it: arrays of the GPU are pointers, None is the null pointer."""
     plain = [_plain(value) for value in values.values()]
     kind = _layout(tuple(values), tuple(value.dtype.char for value in plain))
-    return np.array(tuple(value.item() for value in plain), dtype=kind)
+    return np.array([tuple(value.item() for value in plain)], dtype=kind).view(f"V{kind.itemsize}")  # a plain type
 
 
 @cache
@@ -127,7 +129,7 @@ class CudaLoops:
         )
         self.first, self.count = cp.asarray(rows.first), cp.asarray(self.sizes.astype(np.int32))
         self.stream = cp.cuda.Stream(non_blocking=True)
-        self.groups: dict[bytes, list[LaneGroup]] = {}
+        self.warps: dict[bytes, Warps] = {}  # by the clients' batch sizes
 
     def of(self, clients: Integers) -> "CudaLoops":
         return CudaLoops(self.rows.of(clients), self.penalty_numbers, self.device)
@@ -148,15 +150,18 @@ class CudaLoops:
         if whole and slopes is None and np.isinf(steps.radius) and numbers > LARGE:
             return self._descend_large
         if not self.device.sparse and self.d <= FEW and self.sizes.max() <= TABLE:
-            return self._descend_few
+            return self._descend_few if stream.batch_sizes.max() <= BATCH else self._descend_block
         return self._descend_block
 
     def _constants(self, steps: Steps) -> tuple[Any, list[Any]]:
         """Return the constants that all clients share, and the arrays that must stay until they were used."""
         cp = cupy()
-        sizes, average = cp.asarray(steps.sizes), cp.asarray(steps.average) if len(steps.average) else None
+        constant = steps.sizes.strides[1] == 0  # in each row
+        sizes = cp.asarray(np.ascontiguousarray(steps.sizes[:, :1] if constant else steps.sizes))
+        average = cp.asarray(steps.average) if len(steps.average) else None
         shared = struct(
             sizes=sizes,
+            width=np.int64(sizes.shape[1]),
             longest=np.int64(steps.sizes.shape[1]),
             average=average,
             pull=np.float64(steps.pull),
@@ -166,24 +171,9 @@ class CudaLoops:
 
     def _descend_few(self, stream: Stream, steps: Steps, u0: Array, slopes: Any) -> tuple[Array, Array]:
         key = stream.batch_sizes.tobytes()
-        if key not in self.groups:
-            lanes = np.array([self._lanes(*each) for each in zip(stream.batch_sizes, self.sizes, strict=True)])
-            together = np.argsort(self.rows.first, kind="stable")  # clients with the same rows
-            order = [together[lanes[together] == L] for L in reversed(LANES)]
-            self.groups[key] = [LaneGroup(self, some, lanes[some[0]], stream) for some in order if len(some)]
-        shared, kept = self._constants(steps)
-        ready, counters = self.stream.record(), first_counters(stream)
-        for group in self.groups[key]:
-            group.begin(steps, counters, shared, u0, slopes, ready)
-        last, averaged = np.empty(u0.shape), np.empty(u0.shape)
-        for group in self.groups[key]:
-            group.end(last, averaged)
-        del kept
-        return last, averaged
-
-    def _lanes(self, size: int, m: int) -> int:
-        """Return how many lanes work on a client with m rows, so many of them in a mini-batch."""
-        return next((L for L in LANES if size <= L and 32 // L * (2 * m + 16 * FEW) <= SHARED), LANES[-1])
+        if key not in self.warps:
+            self.warps[key] = Warps(self, stream.batch_sizes)
+        return self.warps[key].descend(stream, steps, u0, slopes, self._constants(steps))
 
     def _descend_block(self, stream: Stream, steps: Steps, u0: Array, slopes: Any) -> tuple[Array, Array]:
         cp, batch = cupy(), stream.batch_sizes
@@ -310,66 +300,77 @@ class CudaLoops:
         return sums
 
 
-class LaneGroup:
-    """The clients of a ``descend_few`` on which equally many lanes work: one launch, on a stream of its own.
+class Warps:
+    """The clients of a ``descend_few``, sorted by the lanes that work on each, for mini-batches of certain sizes.
 
-    What differs from call to call goes there in one piece: start, center and shift, s, random counters, numbers of
-    steps and rows of step sizes.
+    What differs from call to call goes to the GPU in one piece: start, center and shift, s, random counters, numbers of
+    steps and rows of step sizes. So comes back where the clients ended.
     """
 
-    def __init__(self, loops: CudaLoops, some: Integers, lanes: int, stream: Stream) -> None:
+    def __init__(self, loops: CudaLoops, batch_sizes: Integers) -> None:
         cp = cupy()
-        self.loops, self.some, self.n, self.lanes = loops, some, len(some), int(lanes)
-        d = loops.d
+        self.loops, self.n, d = loops, loops.n, loops.d
         self.P = max(2, 1 << (d - 1).bit_length())
-        self.D = d + d % 2
-        self.longest = int(loops.sizes[some].max()) if (stream.batch_sizes[some] < loops.sizes[some]).any() else 0
-        self.longest += -self.longest % 8  # a table begins at a multiple of sixteen bytes
-        self.first, self.rows = cp.asarray(loops.rows.first[some]), cp.asarray(loops.sizes[some].astype(np.int32))
-        self.batch = cp.asarray(stream.batch_sizes[some].astype(np.int32))
+        lanes = np.array([_lanes(*each) for each in zip(batch_sizes, loops.sizes, strict=True)])
+        self.order = np.lexsort((loops.rows.first, -lanes))  # clients with the same rows side by side
+        self.parts, self.blocks, self.room = self._parts(lanes[self.order], batch_sizes[self.order])
         self.here = np.zeros(self.n * (3 * self.P + 3))  # of 8 bytes each; numbers of steps and rows share one
-        self.there = cp.empty(self.here.shape)
+        self.there, self.found = cp.empty(self.here.shape), cp.empty((2, self.n, self.P))
         ends = np.cumsum([3 * self.n * self.P, self.n, self.n, self.n])
-        vectors, scale, counter, whole = np.split(self.here, ends[:-1])
-        self.vectors, self.scale = vectors.reshape(3, self.n, self.P), scale
-        self.counter, self.steps, self.own = counter.view(np.uint64), *whole.view(np.int32).reshape(2, self.n)
-        begin, ints = self.there[: ends[0]].reshape(3, self.n, self.P), self.there[ends[2] :].view(np.int32)
-        self.start, self.found = tuple(begin), cp.empty((2, self.n, self.P))
+        vectors, self.scale, counter, whole = np.split(self.here, ends[:-1])
+        self.vectors, self.counter = vectors.reshape(3, self.n, self.P)[:, :, :d], counter.view(np.uint64)
+        self.steps, self.own = whole.view(np.int32).reshape(2, self.n)
+        self.start, ints = (
+            tuple(self.there[: ends[0]].reshape(3, self.n, self.P)),
+            self.there[ends[2] :].view(np.int32),
+        )
+        self.kept = [
+            cp.asarray(loops.rows.first[self.order]),
+            cp.asarray(loops.sizes[self.order].astype(np.int32)),
+            cp.asarray(batch_sizes[self.order].astype(np.int32)),
+        ]
         self.chains = struct(
             n=np.int32(self.n),
-            first=self.first,
-            rows=self.rows,
-            batch=self.batch,
+            first=self.kept[0],
+            rows=self.kept[1],
+            batch=self.kept[2],
             steps=ints[: self.n],
             own=ints[self.n :],
             scale=self.there[ends[0] : ends[1]],
             counter=self.there[ends[1] : ends[2]],
         )
-        self.room = 8 * self.P + 2 * self.longest
-        self.groups = 64 // self.lanes if 64 // self.lanes * self.room <= SHARED else 32 // self.lanes
-        self.kernel = loops.device.kernel(f"descend_few<{self.lanes}, {self.D}, {self.P}>")
-        self.stream = cp.cuda.Stream(non_blocking=True)
+        self.kernel = loops.device.kernel(f"descend_few<{d + d % 2}, {self.P}>")
 
-    def begin(self, steps: Steps, counters: Any, shared: Any, u0: Array, slopes: Any, ready: Any) -> None:
-        """Send what the clients need, and start them, after ``ready``."""
-        some, d, device = self.some, self.loops.d, self.loops.device
+    def _parts(self, lanes: Integers, batch: Integers) -> tuple[Any, int, int]:
+        """Return the parts as the kernel takes them, the blocks of all, and the shared memory of a block."""
+        sizes = self.loops.sizes[self.order]
+        block, chain, longest, slots, room = [0], [0], [], [], 0
+        for L in reversed(LANES):
+            own = np.flatnonzero(lanes == L)
+            drawn = own[batch[own] < sizes[own]]
+            rows = int(sizes[drawn].max()) if len(drawn) else 0
+            longest.append(rows + -rows % 8)  # a table begins at a multiple of sixteen bytes
+            slots.append(-(-int(batch[own].max()) // L) * L if len(drawn) else 0)
+            block.append(block[-1] + -(-len(own) * L // 32))
+            chain.append(chain[-1] + len(own))
+            room = max(room, 32 // L * (8 * self.P + 2 * longest[-1] + 4 * AHEAD * slots[-1]) if len(own) else 0)
+        return np.array([*block, *chain, *longest, *slots], dtype=np.int32).view("V72"), block[-1], room
+
+    def descend(self, stream: Stream, steps: Steps, u0: Array, slopes: Any, shared: Any) -> tuple[Array, Array]:
+        order, device = self.order, self.loops.device
         for place, vectors in enumerate((u0, steps.center, steps.shift)):
-            self.vectors[place, :, :d] = vectors[some]
-        self.scale[:], self.counter[:] = steps.scale[some], counters[some]
-        self.steps[:], self.own[:] = steps.counts[some], steps.own[some]
-        arguments = (device.data, np.int32(device.stride), device.labels, self.chains, np.int32(self.longest))
-        with self.stream:
-            self.stream.wait_event(ready)
-            self.there.set(self.here)
-            self.kernel(
-                (-(-self.n // self.groups),),
-                (self.groups * self.lanes,),
-                (*arguments, self.loops.penalty, shared, *self.start, *self.found, slopes),
-                shared_mem=self.groups * self.room,
-            )
+            self.vectors[place] = vectors[order]
+        self.scale[:], self.counter[:] = steps.scale[order], first_counters(stream)[order]
+        self.steps[:], self.own[:] = steps.counts[order], steps.own[order]
+        self.there.set(self.here)
+        arguments = (device.data, np.int32(device.stride), device.labels, self.chains, self.parts, self.loops.penalty)
+        ends = (*self.start, *self.found, slopes)
+        self.kernel((self.blocks,), (64,), (*arguments, shared[0], *ends), shared_mem=self.room)
+        last, averaged = np.empty(u0.shape), np.empty(u0.shape)
+        last[order], averaged[order] = cupy().asnumpy(self.found)[:, :, : self.loops.d]
+        return last, averaged
 
-    def end(self, last: Array, averaged: Array) -> None:
-        """Wait for the clients, and write where they ended."""
-        with self.stream:
-            found = cupy().asnumpy(self.found)
-        last[self.some], averaged[self.some] = found[:, :, : self.loops.d]
+
+def _lanes(size: int, m: int) -> int:
+    """Return how many lanes work on a client with m rows, so many of them in a mini-batch."""
+    return next((L for L in LANES if size <= L and 32 // L * (2 * m + 16 * FEW + 4 * AHEAD * L) <= SHARED), LANES[-1])

@@ -81,21 +81,24 @@ __device__ __forceinline__ int draw(T* table, int base, int size, int m, u64 cou
     u64 part = (r & 1) ? (bits & 0xFFFFFFFFull) : (bits >> 32);
     k = r + (int)((part * (u64)(m - r)) >> 32);
   }
-  int before = -1, hit = -1;  // the last earlier draw from place k, and from place r
-  bool last = true;
-#pragma unroll
-  for (int q = 0; q < L; q++) {
-    int other = __shfl_sync(ALL, k, q, L);
-    if (q < lane) {
-      if (other == k) before = q;
-      if (other == r) hit = q;
-    } else if (q > lane && other == k) last = false;
-  }
+  int self = threadIdx.x % 32, start = self - lane;  // in the warp, which may have several groups of L lanes
+  u32 same = __match_any_sync(ALL, k < 0 ? ~self : k * 32 + start) & ~(1u << self);  // other draws from place k
+  u32 earlier = same & ((1u << self) - 1);
+  int before = earlier ? 31 - __clz(earlier) - start : -1, hit = -1;  // the last draw before from place k, and from r
+  bool last = earlier == same;
+  u32 inside = __ballot_sync(ALL, k > r && k < base + L);  // draws from a place of these, few
   int root = lane;  // what was at place r when draw r came, is at place `root` of the table
-  for (;;) {
-    int h = __shfl_sync(ALL, hit, root, L);
-    if (!__any_sync(ALL, h >= 0)) break;
-    if (h >= 0) root = h;
+  if (inside) {
+    do {
+      int q = __ffs(inside) - 1, other = __shfl_sync(ALL, k, q);
+      if (q < self && q >= start && other == r) hit = q - start;
+      inside &= inside - 1;
+    } while (inside);
+    for (;;) {
+      int h = __shfl_sync(ALL, hit, root, L);
+      if (!__any_sync(ALL, h >= 0)) break;
+      if (h >= 0) root = h;
+    }
   }
   int source = __shfl_sync(ALL, root, before < 0 ? 0 : before, L);
   int mine = 0, replaced = 0;
@@ -115,11 +118,15 @@ __device__ __forceinline__ int draw(T* table, int base, int size, int m, u64 cou
 // The loop of descent.py, many chains in one launch: for t = 1, 2, ...
 //   u <- P_radius(u - a_t (scale g(u) + pull (u - center) + shift)),  mean <- (1 - theta_t) mean + theta_t u.
 struct Steps {
-  const double* sizes;  // rows of `longest` numbers a_t; `own` of a chain names its row
-  long long longest;
+  const double* sizes;       // rows of a_t, `longest` of them, or one that is meant for all t; `own` names a chain's row
+  long long width, longest;  // numbers in a row, and what they stand for
   const double* average;  // theta_t, or null
   double pull, radius;
 };
+
+__device__ __forceinline__ double step_size(const Steps& steps, int own, long long t) {
+  return steps.sizes[own * steps.width + (steps.width == 1 ? 0 : t)];
+}
 
 struct Penalty {
   double l2, l1;
@@ -146,28 +153,55 @@ struct Labels {
 
 // Few coordinates: L lanes of a warp work on a chain, each on a row of the mini-batch. D numbers in a row (even), P >= D
 // a power of two. Coordinates of u belong to lanes; all read it from shared memory. The chains of a warp go in step.
+// A block has two warps: the second draws the mini-batches of the next AHEAD steps while the first takes these.
+constexpr int AHEAD = 16;
+
+// The chains are sorted by the lanes that work on them: 32, 16, 8, 4. Part l has the blocks from block[l] on and the
+// chains from chain[l] on; rows of its longest table, and slots for a mini-batch.
+struct Parts {
+  int block[5], chain[5], longest[4], slots[4];
+};
+
 template <int L, int D, int P>
-__global__ void descend_few(const REAL* __restrict__ X, int stride, Labels labels, Chains chains, int longest,
-                            Penalty penalty, Steps steps, const double* __restrict__ start,
-                            const double* __restrict__ center, const double* __restrict__ shift,
-                            double* __restrict__ last, double* __restrict__ averaged, double* slopes) {
-  constexpr int OWN = P > L ? P / L : 1;
+__device__ __forceinline__ void descend_part(const REAL* __restrict__ X, int stride, const Labels& labels,
+                                             const Chains& chains, const Parts& parts, int part,
+                                             const Penalty& penalty, const Steps& steps,
+                                             const double* __restrict__ start, const double* __restrict__ center,
+                                             const double* __restrict__ shift, double* __restrict__ last,
+                                             double* __restrict__ averaged, double* slopes) {
+  constexpr int OWN = P > L ? P / L : 1, GROUPS = 32 / L;
   extern __shared__ double2 room[];
-  int lane = threadIdx.x % L, group = threadIdx.x / L, groups = blockDim.x / L;
-  int chain = blockIdx.x * groups + group;
-  bool here = chain < chains.n;
-  if (!here) chain = 0;
+  int lane = threadIdx.x % L, group = threadIdx.x % 32 / L, longest = parts.longest[part], slots = parts.slots[part];
+  int chain = parts.chain[part] + (blockIdx.x - parts.block[part]) * GROUPS + group;
+  bool here = chain < parts.chain[part + 1];
+  if (!here) chain = parts.chain[part];
   double2* all_u = room + group * (P / 2);
   double* one_u = (double*)all_u;
-  unsigned short* table = (unsigned short*)(room + groups * (P / 2)) + group * longest;
-  long long begin = chains.first[chain];
+  unsigned short* drawn_rows = (unsigned short*)(room + GROUPS * (P / 2));  // [2][AHEAD][GROUPS][slots]
+  unsigned short* table = drawn_rows + 2 * AHEAD * GROUPS * slots + group * longest;
   int m = chains.rows[chain], size = chains.batch[chain], count = here ? chains.steps[chain] : 0;
-  const double *sizes = steps.sizes + chains.own[chain] * steps.longest, *average = steps.average;
+  int draws = size < m ? size : 0, most = warp_max(count), widest = warp_max(size);
+  bool any_drawn = warp_max(draws) > 0;
+  if (threadIdx.x >= 32) {
+    u64 counter = chains.counter[chain];
+    if (draws)
+      for (int r = lane; r < m; r += L) table[r] = (unsigned short)r;
+    __syncwarp();
+    for (int begun = 0; begun < most + AHEAD; begun += AHEAD) {
+      unsigned short* out = drawn_rows + ((begun / AHEAD % 2) * AHEAD * GROUPS + group) * slots;
+      for (int t = begun; any_drawn && t < min(begun + AHEAD, most); t++, out += GROUPS * slots) {
+        for (int base = 0; base < widest; base += L)
+          out[base + lane] = (unsigned short)draw<L>(table, base, draws, m, counter, lane);
+        counter += (u64)((draws + 1) / 2) * GOLDEN;
+      }
+      __syncthreads();
+    }
+    return;
+  }
+  long long begin = chains.first[chain];
+  const double* average = steps.average;
+  int row_of_sizes = chains.own[chain];
   double weight = chains.scale[chain] * m / size, share = (double)size / m, total = 0.0;
-  u64 counter = chains.counter[chain];
-  bool drawn = size < m;
-  if (drawn)
-    for (int r = lane; r < m; r += L) table[r] = (unsigned short)r;
   int own = P > L ? lane * OWN : lane % P;
   double u[OWN], mean[OWN], v[OWN], h[OWN];
 #pragma unroll
@@ -177,15 +211,16 @@ __global__ void descend_few(const REAL* __restrict__ X, int stride, Labels label
     v[j] = center[at];
     h[j] = shift[at];
   }
-  int most = warp_max(count), widest = warp_max(size), draws = drawn ? size : 0;
-  bool any_drawn = warp_max(draws) > 0, penalised = penalty.l2 != 0.0 || penalty.l1 != 0.0;
-  double next_a = most > 0 ? sizes[0] : 0.0, next_theta = most > 0 && average ? average[0] : 0.0;
-  __syncwarp();
+  bool penalised = penalty.l2 != 0.0 || penalty.l1 != 0.0;
+  double next_a = most > 0 ? step_size(steps, row_of_sizes, 0) : 0.0, next_theta = most > 0 && average ? average[0] : 0.0;
+  __syncthreads();
   for (int t = 0; t < most; t++) {
+    if (t > 0 && t % AHEAD == 0) __syncthreads();
+    unsigned short* batch = drawn_rows + (t % (2 * AHEAD) * GROUPS + group) * slots;
     bool active = t < count;
     double a = next_a, theta = next_theta, cut = 0.0;
     long long next = min((long long)t + 1, steps.longest - 1);
-    next_a = sizes[next];
+    next_a = step_size(steps, row_of_sizes, next);
     if (average) next_theta = average[next];
     double g[P];
 #pragma unroll
@@ -195,12 +230,7 @@ __global__ void descend_few(const REAL* __restrict__ X, int stride, Labels label
       if (active) total += cut;
     }
     for (int base = 0; base < widest; base += L) {
-      int place = min(base + lane, m - 1);
-      if (any_drawn) {
-        int found = draw<L>(table, base, draws, m, counter, lane);
-        if (drawn) place = found;
-      }
-      long long row = begin + place;
+      long long row = begin + (draws ? (int)batch[base + lane] : min(base + lane, m - 1));
       const REAL* x_row = X + row * stride;
       double x[D];
 #pragma unroll
@@ -225,7 +255,6 @@ __global__ void descend_few(const REAL* __restrict__ X, int stride, Labels label
 #pragma unroll
       for (int j = 0; j < D; j++) g[j] += s * x[j];
     }
-    counter += (u64)((draws + 1) / 2) * GOLDEN;
     own_sums<P, L>(g, lane);
     double square = 0.0;
 #pragma unroll
@@ -250,6 +279,7 @@ __global__ void descend_few(const REAL* __restrict__ X, int stride, Labels label
     }
     __syncwarp();
   }
+  if (most > 0) __syncthreads();
   if (!here) return;
 #pragma unroll
   for (int j = 0; j < OWN; j++) {
@@ -259,6 +289,24 @@ __global__ void descend_few(const REAL* __restrict__ X, int stride, Labels label
   }
   if (slopes && total > 0.0)
     for (int r = lane; r < m; r += L) slopes[begin + r] /= total;
+}
+
+template <int D, int P>
+__global__ void __launch_bounds__(64)
+    descend_few(const REAL* __restrict__ X, int stride, Labels labels, Chains chains, Parts parts, Penalty penalty,
+                Steps steps, const double* __restrict__ start, const double* __restrict__ center,
+                const double* __restrict__ shift, double* __restrict__ last, double* __restrict__ averaged,
+                double* slopes) {
+#define ALL_ARGUMENTS penalty, steps, start, center, shift, last, averaged, slopes
+  if (blockIdx.x < parts.block[1])
+    descend_part<32, D, P>(X, stride, labels, chains, parts, 0, ALL_ARGUMENTS);
+  else if (blockIdx.x < parts.block[2])
+    descend_part<16, D, P>(X, stride, labels, chains, parts, 1, ALL_ARGUMENTS);
+  else if (blockIdx.x < parts.block[3])
+    descend_part<8, D, P>(X, stride, labels, chains, parts, 2, ALL_ARGUMENTS);
+  else
+    descend_part<4, D, P>(X, stride, labels, chains, parts, 3, ALL_ARGUMENTS);
+#undef ALL_ARGUMENTS
 }
 
 // Rows of any kind. Dense: data, with `stride` numbers from row to row. CSR: data, indices, indptr.
@@ -304,7 +352,6 @@ __global__ void descend_block(Matrix X, int d, Labels labels, Chains chains, Pen
   int chain = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   long long begin = chains.first[chain], at = (long long)chain * d;
   int m = chains.rows[chain], size = chains.batch[chain], count = chains.steps[chain];
-  const double* sizes = steps.sizes + chains.own[chain] * steps.longest;
   double weight = chains.scale[chain] * m / size, share = (double)size / m, total = 0.0;
   u64 counter = chains.counter[chain];
   bool drawn = size < m;
@@ -314,7 +361,7 @@ __global__ void descend_block(Matrix X, int d, Labels labels, Chains chains, Pen
     for (int r = threadIdx.x; r < m; r += blockDim.x) table[r] = r;
   __syncthreads();
   for (int t = 0; t < count; t++) {
-    double a = sizes[t], theta = steps.average ? steps.average[t] : 0.0, cut = 0.0;
+    double a = step_size(steps, chains.own[chain], t), theta = steps.average ? steps.average[t] : 0.0, cut = 0.0;
     if (slopes) {
       cut = t > 0 ? theta / (1.0 - theta) * total : 1.0;
       total += cut;
@@ -473,7 +520,7 @@ __global__ void step(const double* sums, int d, Chains chains, Penalty penalty, 
                      const double* shift, double* u, double* mean) {
   int chain = blockIdx.y;
   if (t >= chains.steps[chain]) return;
-  double a = steps.sizes[chains.own[chain] * steps.longest + t], theta = steps.average ? steps.average[t] : 0.0;
+  double a = step_size(steps, chains.own[chain], t), theta = steps.average ? steps.average[t] : 0.0;
   for (int j = blockIdx.x * blockDim.x + threadIdx.x; j < d; j += gridDim.x * blockDim.x) {
     long long at = (long long)chain * d + j;
     double all = sums[(long long)chain * (1 + d) + 1 + j] + penalty_slope(penalty, j, u[at]);
