@@ -8,6 +8,9 @@ the same as on the processor; sums have another order, so that numbers agree to 
 for a client of any kind; and, where a step of a client reads very many rows, the whole GPU for one step at a time.
 """
 
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,7 @@ LANES = (4, 8, 16, 32)  # that work on a client with few coordinates, a row of i
 THREADS = 256  # in a block, but for ``descend_few``
 CLIENTS = 60_000  # that one launch may have
 PIECE = 2**18  # rows that are sent at a time
-TURNS = 8192  # at most, groups of lanes that read the rows of a client
+READERS = 8192  # at most, groups of lanes that read the rows of a client
 
 
 @cache
@@ -56,6 +59,41 @@ def kernel(name: str, real: str, loss: int) -> Any:
     source = (Path(__file__).parent / "kernels.cu").read_text(encoding="utf-8")
     options = ("-std=c++17", f"-DREAL={real}", f"-DPAIR={real}2", f"-DLOSS={loss}")
     return cupy().RawModule(code=source, options=options, name_expressions=[name]).get_function(name)
+
+
+class Turns(threading.local):
+    """Whose turn it is among threads that each play simulations on the GPU.
+
+    A thread that takes part runs only in its turn, and gives it to another while it waits for the GPU. Without that,
+    threads wait for Python's lock for much longer than they need it: it changes hands every 5 ms.
+    """
+
+    lock = threading.Lock()
+    taking_part = False
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Let this thread take part."""
+        with self.lock:
+            self.taking_part = True
+            try:
+                yield
+            finally:
+                self.taking_part = False
+
+
+TURNS = Turns()
+
+
+def received(array: Any) -> Any:
+    """Return an array of the GPU as one of NumPy, when it has been computed."""
+    if not TURNS.taking_part:
+        return cupy().asnumpy(array)
+    TURNS.lock.release()
+    try:
+        return cupy().asnumpy(array)
+    finally:
+        TURNS.lock.acquire()
 
 
 def struct(**values: Any) -> Any:
@@ -140,7 +178,7 @@ class CudaLoops:
             kept = cp.asarray(slopes) if len(slopes) else None
             found = self._form(stream, steps, kept)(stream, steps, u0, kept)
             if kept is not None:
-                slopes[:] = cp.asnumpy(kept)
+                slopes[:] = received(kept)
         return found
 
     def _form(self, stream: Stream, steps: Steps, slopes: Any) -> Any:
@@ -186,7 +224,7 @@ class CudaLoops:
         arguments = (self.device.matrix, np.int32(self.d), self.device.labels, chains[0], self.penalty, shared[0])
         name = f"descend_block<{str(self.device.sparse).lower()}>"
         self.device.kernel(name)((self.n,), (THREADS,), (*arguments, *kept, *room, cp.empty(u0.shape)))
-        return cp.asnumpy(last), cp.asnumpy(averaged)
+        return received(last), received(averaged)
 
     def _chains(self, stream: Stream, steps: Steps) -> tuple[Any, list[Any]]:
         """Return the constants of each client, and the arrays that must stay until they were used."""
@@ -214,7 +252,7 @@ class CudaLoops:
             sums = self._sums(u[:, None], 1)
             arguments = (sums, np.int32(self.d), chains[0], self.penalty, shared[0], np.int32(t), center, shift)
             step(grid, (THREADS,), (*arguments, u, mean))
-        return cp.asnumpy(u), cp.asnumpy(mean)
+        return received(u), received(mean)
 
     def values(self, x: Array) -> Array:
         return np.asarray(self._at(x)[:, 0])
@@ -226,13 +264,16 @@ class CudaLoops:
         """Return f_i and a subgradient, at row i of x, for each client: (n, 1 + d)."""
         with self.stream:
             points = cupy().asarray(x)[:, None]
-            return np.asarray(cupy().asnumpy(self._sums(points, 1)).reshape(self.n, -1))
+            return np.asarray(received(self._sums(points, 1)).reshape(self.n, -1))
 
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
         with self.stream:
-            found = cupy().asnumpy(self._sums(cupy().asarray(x)[None], parts))
+            found = received(self._sums(cupy().asarray(x)[None], parts))
         f, g = found[..., 0], found[..., 1:]
         return np.ascontiguousarray(f), np.ascontiguousarray(g)
+
+    def turn(self) -> AbstractContextManager[None]:
+        return TURNS.taken()
 
     def _sums(self, x: Any, parts: int) -> Any:
         """Return f and a subgradient, (n, points, parts, 1 + d), of each part of each client's rows.
@@ -261,7 +302,7 @@ class CudaLoops:
     def _sums_few(self, x: Any, parts: int, L: int, C: int, R: int) -> Any:
         cp, width = cupy(), R * (1 + self.d)
         longest = int(self.sizes.max())
-        turns = max(1, min(TURNS // parts // self.n, -(-longest // (8 * parts)), 2**26 // (width * parts * self.n)))
+        turns = max(1, min(READERS // parts // self.n, -(-longest // (8 * parts)), 2**26 // (width * parts * self.n)))
         found = cp.empty((self.n, parts, turns, R, 1 + self.d))
         sums = cp.empty((self.n, parts, R, 1 + self.d))
         blocks = -(-parts * turns // (THREADS // L))
@@ -367,7 +408,7 @@ class Warps:
         ends = (*self.start, *self.found, slopes)
         self.kernel((self.blocks,), (64,), (*arguments, shared[0], *ends), shared_mem=self.room)
         last, averaged = np.empty(u0.shape), np.empty(u0.shape)
-        last[order], averaged[order] = cupy().asnumpy(self.found)[:, :, : self.loops.d]
+        last[order], averaged[order] = received(self.found)[:, :, : self.loops.d]
         return last, averaged
 
 

@@ -1,6 +1,7 @@
 """The compiled loops over the rows of some clients, on the processor; :mod:`fedmls.local.cuda` has those of a GPU."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Protocol, Self
 
@@ -33,6 +34,9 @@ class Loops(Protocol):
 
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
         """See :func:`fedmls.local.cut_rows.part_cuts`."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Inside, this thread computes in turns with others that do so too, where that is faster."""
 
 
 class ProcessorLoops:
@@ -77,6 +81,9 @@ class ProcessorLoops:
 
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
         return cuts(self.rows, self.loss, x, parts)
+
+    def turn(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @cache

@@ -255,7 +255,8 @@ def _stacked(
             stack.resume(file)
         show = None if board is None else partial(_report, board, [places[i] for i in group], tasks[0].config.rounds)
         try:
-            stack.run(stop, show)
+            with stack.local.loops.turn():
+                stack.run(stop, show)
         except Exception:
             if keep_errors:
                 return []
