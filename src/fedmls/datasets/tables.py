@@ -9,12 +9,15 @@ import numpy as np
 
 from fedmls.checks import is_sparse, one_of
 from fedmls.datasets.files import (
+    DECIMALS,
     UNREADABLE,
     Table,
+    Unreadable,
     frame_table,
     kind_of,
     label_text,
     number_of,
+    odd_cells,
     read_table,
     sorted_classes,
     text_columns,
@@ -53,6 +56,7 @@ def read(
     categorical: str = "refuse",
     positive: Any = None,
     columns: int | None = None,
+    decimal: str = ".",
 ) -> Data:
     """Rows from a CSV, Parquet, svmlight or NPZ file (or a data frame, or a pair of arrays X, y).
 
@@ -62,8 +66,10 @@ def read(
     categorical: "refuse" columns of text, or "onehot": a 0/1 column for each value (for two values one column).
     positive: the class to tell from all others; of two classes the larger becomes +1 unless given.
     columns: how many features an svmlight file has; it does not say itself.
+    decimal: what the numbers in a CSV are written with, "." or ",".
     """
-    name, table = _table(file, columns)
+    one_of("decimal", decimal, DECIMALS)
+    name, table = _table(file, columns, decimal)
     return prepared(
         name,
         table,
@@ -73,6 +79,7 @@ def read(
         missing=missing,
         categorical=categorical,
         positive=positive,
+        decimal=decimal,
     )
 
 
@@ -84,7 +91,7 @@ def prepared(name: str, table: Table, **options: Any) -> Data:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _table(file: Any, columns: int | None) -> tuple[str, Table]:
+def _table(file: Any, columns: int | None, decimal: str) -> tuple[str, Table]:
     """The table, and what to call it."""
     if hasattr(file, "columns"):
         return "the data frame", frame_table(file)
@@ -98,9 +105,9 @@ def _table(file: Any, columns: int | None) -> tuple[str, Table]:
     if not path.is_file():
         raise ValueError(f"{path} is not there")
     try:
-        return str(path), read_table(path, columns, zero_based="auto")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: it is no UTF-8 text; save it as UTF-8") from None
+        return str(path), read_table(path, columns, zero_based="auto", decimal=decimal)
+    except Unreadable as error:
+        raise ValueError(f"{path}: {error}") from None
     except UNREADABLE as error:
         raise ValueError(f"{path}: it cannot be read as {kind}: {str(error).strip()}") from None
 
@@ -123,6 +130,7 @@ def _prepare(
     missing: str = "refuse",
     categorical: str = "refuse",
     positive: Any = None,
+    decimal: str = ".",
 ) -> Data:
     one_of("missing", missing, MISSING)
     one_of("categorical", categorical, CATEGORICAL)
@@ -133,7 +141,7 @@ def _prepare(
     if X.shape[0] == 0:
         raise ValueError("it holds no rows")
     if table.is_frame:
-        X, names, notes = _encoded(taken.features, categorical)
+        X, names, notes = _encoded(taken.features, categorical, decimal)
     if not names:
         raise ValueError(f"there is no column but the label {taken.label!r}; there is nothing to learn from")
     X, y, of_row, more = _without_missing(X, names, taken, missing)
@@ -192,13 +200,15 @@ def _take(table: Table, label: str | None, clients: str | None, ignore: Sequence
     return _Taken(X[:, kept] if ignore else X, [names[j] for j in kept], y, of_row, label)
 
 
-def _encoded(frame: Any, categorical: str) -> tuple[Array, list[str], list[str]]:
+def _encoded(frame: Any, categorical: str, decimal: str) -> tuple[Array, list[str], list[str]]:
     """The columns as numbers, with NaN where there is none; their names; what was done."""
     text = text_columns(frame)
     if not text:
         return np.ascontiguousarray(frame.to_numpy(dtype=float, na_value=np.nan)), list(frame.columns), []
     for name in text:
-        _check_text(name, frame[name])
+        odd = odd_cells(frame[name], decimal)
+        if odd is not None:
+            raise ValueError(f"column {name!r} {', '.join(filter(None, odd[:2]))}; {odd.remedy}")
     if categorical == "refuse":
         shown = [f"{name!r} ({frame[name].dropna().iloc[0]!r})" for name in text if frame[name].notna().any()]
         raise ValueError(
@@ -216,24 +226,6 @@ def _encoded(frame: Any, categorical: str) -> tuple[Array, list[str], list[str]]
             names.append(name)
         parts.append(block)
     return np.ascontiguousarray(np.concatenate(parts, axis=1)), names, notes
-
-
-def _check_text(name: str, column: Any) -> None:
-    """Refuses what is no category: dates, and numbers with something else between them."""
-    if column.dtype.kind in "mMc":
-        what = "complex numbers" if column.dtype.kind == "c" else "times"
-        raise ValueError(f"column {name!r} holds {what}; turn them into numbers, or name it in ignore")
-    there = column.dropna().tolist()
-    odd = [value for value in there if number_of(value) is None]
-    commas = [value for value in odd if isinstance(value, str) and number_of(value.replace(",", ".")) is not None]
-    if len(commas) > len(there) / 2:
-        raise ValueError(f"column {name!r} holds numbers with a comma, such as {commas[0]!r}; write them with a point")
-    if odd and len(odd) <= len(there) / 2:
-        row = column.tolist().index(odd[0]) + 1
-        raise ValueError(
-            f"column {name!r} holds numbers but for {len(odd)} values, such as {odd[0]!r} in row {row}; "
-            "leave the cell of a missing value empty, and write numbers like 1234.5"
-        )
 
 
 def _onehot(name: str, column: Any) -> tuple[Array, list[str]]:

@@ -4,6 +4,7 @@ import gzip
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 import fedmls
-from fedmls.federation import InProcess, Job, Node, NodeConfig, Stopped, drive, split
+from fedmls.federation import InProcess, Job, Node, NodeConfig, Refused, Stopped, drive, split
 from fedmls.federation.codec import unseal
 from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, read_rows, sorted_classes
@@ -201,9 +202,8 @@ def test_refusals_name_the_reason_and_no_value(tmp_path):
     secret = "Jane-Doe-1961"
     table = frame()
     table["patient"] = secret
-    assert (
-        refusal(node(tmp_path, "a", table)) == "its column 'patient' holds no numbers; encode it, or name it in ignore"
-    )
+    told = "there is text in 'patient'; take categorical = \"onehot\" in the job, or name such columns in ignore"
+    assert refusal(node(tmp_path, "a", table)) == told
     assert refusal(node(tmp_path, "a", table, label="sick")) == "its data has no column 'sick'"
     assert refusal(node(tmp_path, "a", frame(), label=None)) == "its configuration names no label column"
     assert refusal(node(tmp_path, "a", frame(3))) == "it has 3 rows and answers only for at least 5 (min_rows)"
@@ -232,11 +232,57 @@ def test_refusals_name_the_reason_and_no_value(tmp_path):
     told = "its label column has missing or infinite values"
     assert refusal(node(tmp_path, "a", heights), **regression) == told
     config = node(tmp_path, "a", frame())
-    config.data.write_bytes(b"\xff\xfe" + secret.encode())
-    assert "a.csv cannot be read" in refusal(config)
-    assert secret not in refusal(config)
     config.data.unlink()
     assert refusal(config) == "its data file a.csv is not there"
+
+
+SECRET = "31337"
+BAD_FILES = {  # what is in the file: what the node says of it
+    "age,dose,ill\n1,2,yes\n1,<SECRET,no\n3,4,yes\n": "its column 'dose' holds numbers but for 1 value; leave the cell of "
+    "a missing value empty, and write numbers like 1234.5",
+    "age;dose;ill\n1;2,5;yes\n1;SECRET,5;no\n": "its column 'dose' holds numbers with a comma; take decimal = \",\"",
+    "age,dose,ill\n1,2,yes\n1,SECRET,3,no\n": "its data file a.csv: its line 3 has 4 values, and its first line names 3 "
+    "columns",
+    "age,ill\n1,2,SECRET\n": "its data file a.csv: its rows have more values than its first line has names",
+    "": "its data file a.csv: it is empty; its first line must name the columns",
+    "age,dose,ill\n": "its data file holds no rows",
+    "1,2,SECRET\n3,4,5\n": "the first line of its data file holds numbers; it must name the columns",
+    "age,town,ill\n1,Orléans SECRET,yes\n": "its data file a.csv: it is no UTF-8 text; save it as UTF-8",
+}
+
+
+@pytest.mark.parametrize("text", BAD_FILES)
+def test_what_is_wrong_with_a_file_is_told_without_a_value_of_it(text, tmp_path):
+    config = node(tmp_path, "a", frame())
+    config.data.write_bytes(text.replace("SECRET", SECRET).encode("latin-1"))
+    told = refusal(config)
+    assert told == BAD_FILES[text]
+    assert SECRET not in told
+
+
+def test_files_of_other_programs_are_read_as_they_are(tmp_path):
+    table = frame().round(3)
+    table.loc[3, "dose"] = np.nan
+    table.to_csv(tmp_path / "a.csv", index=False, sep=";", decimal=",", encoding="utf-8-sig")
+    config = NodeConfig(name="a", data=tmp_path / "a.csv", state=tmp_path / "state", label="ill", decimal=",")
+    rows = read_rows(config)
+    assert rows.columns == tuple(COLUMNS)
+    np.testing.assert_array_equal(rows.X, table[COLUMNS].to_numpy())
+
+
+def test_a_label_with_decimal_commas_is_told_apart_from_text(tmp_path):
+    config = node(tmp_path, "a", frame())
+    config.data.write_text("age;ill\n" + "1;2,5\n2;3,5\n" * 3)
+    assert refusal(config, loss="absolute") == 'its label holds numbers with a comma; take decimal = ","'
+
+
+@pytest.mark.parametrize("kind", [".csv", ".parquet", ".npz", ".svm"])
+def test_every_kind_of_file_knows_ignore(kind, tmp_path):
+    config = write(kind, tmp_path, frame())
+    first = read_rows(config).columns[0]
+    assert first not in read_rows(replace(config, ignore=(first,))).columns
+    with pytest.raises(Refused, match="^its data has no column 'x'$"):
+        read_rows(replace(config, ignore=("x",)))
 
 
 def test_what_goes_wrong_unforeseen_stays_in_the_nodes_log(tmp_path, monkeypatch):

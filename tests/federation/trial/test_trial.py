@@ -362,7 +362,7 @@ BAD = {
     "--nodes 40 --data rows.csv --label y --ignore ward": "ask for fewer nodes, or cut by iid",
     "--engine gloo": "unknown engine 'gloo': choose from nvflare, flower",
     "--data rows.csv --label wart": "unknown column 'wart': did you mean 'ward'?",
-    "--data rows.csv --label y": "'ward' holds no numbers; encode it, or name it in ignore",
+    "--data rows.csv --label y": "there is text in 'ward'; take categorical",
     "--data rows.csv --label c --by ward --ignore y": "label column has",
     "--data nothing.csv": "nothing.csv is not there",
     "--data rows.csv --by wart": "unknown way to cut, or column, 'wart': did you mean 'ward'?",

@@ -5,8 +5,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.checks import is_sparse
-from fedmls.datasets.files import UNREADABLE, Table, label_text, read_table, text_columns
+from fedmls.datasets.files import (
+    UNREADABLE,
+    Table,
+    Unreadable,
+    label_text,
+    number_of,
+    odd_cells,
+    read_table,
+    text_columns,
+)
 from fedmls.datasets.files import sorted_classes as sorted_classes
+from fedmls.datasets.tables import some
 from fedmls.federation.errors import Refused
 from fedmls.federation.node_config import NodeConfig
 from fedmls.types import Array
@@ -25,10 +35,12 @@ def read_rows(config: NodeConfig) -> SiteRows:
     if not config.data.exists():
         raise Refused(f"its data file {config.data.name} is not there")
     try:
-        table = read_table(config.data, config.columns)
-        rows = frame_rows(table, config.label, config.ignore) if table.is_frame else array_rows(table, config)
+        table = read_table(config.data, config.columns, decimal=config.decimal)
+        rows = frame_rows(table, config) if table.is_frame else array_rows(table, config)
     except Refused:
         raise
+    except Unreadable as error:
+        raise Refused(f"its data file {config.data.name}: {error}") from None
     except UNREADABLE as error:
         raise Refused(f"its data file {config.data.name} cannot be read ({type(error).__name__})") from error
     m = rows.X.shape[0]
@@ -40,19 +52,42 @@ def read_rows(config: NodeConfig) -> SiteRows:
     return rows
 
 
-def frame_rows(table: Table, label: str | None, ignore: tuple[str, ...] = ()) -> SiteRows:
+def frame_rows(table: Table, config: NodeConfig) -> SiteRows:
     """Return the rows of a data frame with a label column."""
+    label, names = config.label, table.names
     if label is None:
         raise Refused("its configuration names no label column")
-    for column in (label, *ignore):
-        if column not in table.names:
-            raise Refused(f"its data has no column {column!r}")
-    features = table.features.drop(columns=[label, *ignore])
-    text = text_columns(features)
-    if text:
-        raise Refused(f"its column {text[0]!r} holds no numbers; encode it, or name it in ignore")
+    if len({*names}) < len(names):
+        raise Refused("two of its columns have one name; rename one")
+    if label not in names and all(number_of(name) is not None for name in names):
+        raise Refused("the first line of its data file holds numbers; it must name the columns")
+    _check_columns((label, *config.ignore), names)
+    if len(table.features) == 0:
+        raise Refused("its data file holds no rows")
+    features = table.features.drop(columns=[label, *config.ignore])
+    _check_text(features, config.decimal)
     X = features.to_numpy(dtype=float, na_value=np.nan)
     return SiteRows(X, table.features[label].to_numpy(), tuple(features.columns))
+
+
+def _check_columns(asked: tuple[str, ...], names: list[str]) -> None:
+    for column in asked:
+        if column not in names:
+            raise Refused(f"its data has no column {column!r}")
+
+
+def _check_text(features: Any, decimal: str) -> None:
+    """Raise Refused if a column holds text; its cells are counted, not shown."""
+    text = text_columns(features)
+    for name in text:
+        odd = odd_cells(features[name], decimal)
+        if odd is not None:
+            raise Refused(f"its column {name!r} {odd.what}; {odd.remedy}")
+    if text:
+        raise Refused(
+            f"there is text in {some([repr(name) for name in text], 5)}; "
+            'take categorical = "onehot" in the job, or name such columns in ignore'
+        )
 
 
 def array_rows(table: Table, config: NodeConfig) -> SiteRows:
@@ -62,19 +97,23 @@ def array_rows(table: Table, config: NodeConfig) -> SiteRows:
     if X is None or label not in table.others:
         raise Refused(f"its data file has no array {'X' if X is None else label!r}")
     y = table.others[label]
-    if sparse:
-        return SiteRows(X, y, tuple(columns))
     if X.ndim != 2 or len(columns) != X.shape[1] or y.shape != (X.shape[0],):
         raise Refused(f"its arrays do not fit: X {X.shape}, {label} {y.shape}, {len(columns)} columns")
+    if not config.ignore:
+        return SiteRows(X, y, tuple(columns))
+    _check_columns(config.ignore, columns)
     keep = [j for j, column in enumerate(columns) if column not in config.ignore]
     return SiteRows(X[:, keep], y, tuple(columns[j] for j in keep))
 
 
 def check_numbers(y: Any) -> None:
     """Raise Refused if these are no labels of a regression."""
+    import pandas as pd
+
     labels = np.asarray(y)
     if labels.dtype.kind not in "biuf":
-        raise Refused("its label column holds no numbers")
+        odd = odd_cells(pd.Series(labels))
+        raise Refused("its label column holds no numbers" if odd is None else f"its label {odd.what}; {odd.remedy}")
     if not np.isfinite(labels).all():
         raise Refused("its label column has missing or infinite values")
 
