@@ -6,8 +6,12 @@ from typing import Annotated
 import typer
 
 from fedmls.cli.app import app, reports_errors
-from fedmls.cli.completion import algorithms, cuts, losses, one_of_names
-from fedmls.cli.output import say, typed
+from fedmls.cli.completion import algorithms, cuts, decimals, losses, one_of_names
+from fedmls.cli.output import say, say_wrapped, typed
+
+LABEL = "The label column; the last one unless given."
+IGNORE = "A column that is not used; may be repeated."
+DECIMAL = "What the numbers in a CSV are written with: . or ,"
 
 
 @app.command()
@@ -20,8 +24,9 @@ def split(
         typer.Option(help="kmeans, iid, dirichlet, or a column whose values are the clients.", autocompletion=cuts),
     ] = "kmeans",
     clients: Annotated[int, typer.Option(help="How many parts; a column has its own.")] = 10,
-    label: Annotated[str | None, typer.Option(help="The label column; the last one unless given.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="A column that is not to be used; may be repeated.")] = None,
+    label: Annotated[str | None, typer.Option(help=LABEL)] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help=IGNORE)] = None,
+    decimal: Annotated[str, typer.Option(help=DECIMAL, autocompletion=decimals)] = ".",
     alpha: Annotated[float, typer.Option(help="Of dirichlet: the smaller, the more unlike the clients.")] = 0.5,
     seed: Annotated[int, typer.Option(help="Of kmeans, iid and dirichlet.")] = 0,
 ) -> None:
@@ -30,15 +35,25 @@ def split(
     FILE is CSV, Parquet, svmlight or NPZ. Each part is a node's data and its configuration.
     fedmls federate --parts runs them.
     """
+    from fedmls.datasets.tables import some
     from fedmls.federation import NodeConfig
+    from fedmls.federation.node.rows import refusal
     from fedmls.federation.site_files import split as cut
 
-    written = cut(file, out, by=by, clients=clients, label=label, ignore=ignore or (), alpha=alpha, seed=seed)
+    ignored = ignore or ()
+    written = cut(
+        file, out, by=by, clients=clients, label=label, ignore=ignored, alpha=alpha, seed=seed, decimal=decimal
+    )
     configs = [NodeConfig.read(config) for config in written]
     say(f"{len(written)} nodes in {out}, label {configs[0].label!r}:")
-    for (file_written, rows), config in zip(written.items(), configs, strict=True):
-        few = f"  too few: it answers for at least {config.min_rows} (min_rows)" if rows < config.min_rows else ""
-        say(f"  {file_written.name:<14}{rows:>8} rows{few}")
+    refusals: dict[str, list[str]] = {}
+    for (file_written, part), config in zip(written.items(), configs, strict=True):
+        value = "" if part.value is None else f"  {by} = {part.value}"
+        say(f"  {file_written.name:<14}{part.rows:>8} rows{value}")
+        refusals.setdefault(refusal(config), []).append(config.name)
+    for why in filter(None, refusals):
+        who = "every node" if len(refusals[why]) == len(configs) else some(refusals[why], 5)
+        say_wrapped(f"{who} would refuse: {why}")
 
 
 @app.command()
@@ -148,15 +163,22 @@ def federate(
         Path | None,
         typer.Option(help="Rows to cut into nodes: CSV, Parquet, svmlight or NPZ; the paper's unless given."),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="The label column; the last one unless given.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="A column that is not to be used; may be repeated.")] = None,
+    label: Annotated[str | None, typer.Option(help=LABEL)] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help=IGNORE)] = None,
+    decimal: Annotated[str | None, typer.Option(help=DECIMAL, autocompletion=decimals)] = None,
     by: Annotated[
         str | None,
         typer.Option(help="The cut: kmeans (unless given), iid, dirichlet, or a column.", autocompletion=cuts),
     ] = None,
     parts: Annotated[
-        Path | None, typer.Option(help="A folder of nodes made by fedmls split, in place of --data.")
+        list[Path] | None,
+        typer.Option(
+            help="A file of rows (CSV, Parquet) for each site, or a folder of them; or a folder of nodes made by "
+            "fedmls split or new. May be repeated.",
+            metavar="PATH",
+        ),
     ] = None,
+    more: Annotated[list[Path] | None, typer.Argument(help="More of --parts: --parts rows/*.csv", metavar="")] = None,
     out: Annotated[Path | None, typer.Option(help="Results folder; results/federation-… unless given.")] = None,
     resume: Annotated[
         bool,
@@ -176,14 +198,17 @@ def federate(
     options = {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
     if resume:
         rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": parts}
+        rows |= {"decimal": decimal}
         fixed = options | rows | {"algorithm": algorithm, "set": set_, "job": job}
         for name in (name for name, value in fixed.items() if value):
             raise ValueError(f"with --resume the job is that of the run; leave out --{name}")
         trial = trials.reopen(out, engine, changes)
     else:
         wanted = trials.make_job(job, algorithm, set_ or (), options | changes)
-        source = trials.Source(parts, data, label, by, tuple(ignore or ()), nodes)
+        paths = [*(parts or ()), *(more or ())] or None
+        source = trials.Source(paths, data, label, by, tuple(ignore or ()), nodes, decimal)
         trial = trials.begin(out, engine or "nvflare", wanted, source, typed())
+    say_wrapped(*trial.notes)
     outcome = federating.run(trial, say)
     say(*federating.summary(outcome))
     say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())))

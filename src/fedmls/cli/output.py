@@ -1,6 +1,7 @@
 """What commands print: lines and tables."""
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,12 @@ import typer
 def say(*lines: str) -> None:
     for line in lines:
         typer.echo(line)
+
+
+def say_wrapped(*sentences: str) -> None:
+    """Say sentences in lines of at most 80 columns."""
+    for sentence in sentences:
+        say(*textwrap.wrap(sentence, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
 
 def runs_told(spec: Any, folder: Path) -> str:

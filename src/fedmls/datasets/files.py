@@ -76,28 +76,42 @@ def frame_table(frame: Any) -> Table:
     return Table(frame, list(frame.columns), {})
 
 
-def read_frame(file: Path, as_text: bool = False, decimal: str = DECIMALS[0], rows: int | None = None) -> Any:
+def read_frame(file: Path, as_text: bool = False, decimal: str = DECIMALS[0]) -> Any:
     """A CSV or Parquet file; raises Unreadable where it can be said what is wrong without a value.
 
     as_text: the cells of a CSV to the letter, as they are written.  decimal: what its numbers are written with, a point
-    or a comma.  rows: so many of the first rows of a CSV only.
+    or a comma.
     """
     import pandas as pd
 
     if kind_of(file) == "Parquet":
         return pd.read_parquet(file)
-    options: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_text else {"decimal": decimal}
+    frame = _read_csv(file, **{"dtype": str, "keep_default_na": False} if as_text else {"decimal": decimal})
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for names of the rows
+        raise Unreadable("its rows have more values than its first line has names")
+    return frame
+
+
+def read_columns(file: Path) -> list[str]:
+    """Return the names of the columns of a CSV or Parquet file, without reading its rows."""
+    if kind_of(file) == "Parquet":
+        from pyarrow.parquet import read_schema
+
+        return [str(name) for name in read_schema(file).names]
+    return [str(name) for name in _read_csv(file, nrows=0).columns]
+
+
+def _read_csv(file: Path, **options: Any) -> Any:
+    import pandas as pd
+
     try:
-        frame = pd.read_csv(file, sep=_separator(file), nrows=rows, **options)
+        return pd.read_csv(file, sep=_separator(file), **options)
     except UnicodeDecodeError:
         raise Unreadable("it is no UTF-8 text; save it as UTF-8") from None
     except pd.errors.EmptyDataError:
         raise Unreadable("it is empty; its first line must name the columns") from None
     except pd.errors.ParserError as error:
         raise _ragged(error) from error
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for names of the rows
-        raise Unreadable("its rows have more values than its first line has names")
-    return frame
 
 
 def _ragged(error: ValueError) -> ValueError:

@@ -238,11 +238,11 @@ def test_refusals_name_the_reason_and_no_value(tmp_path):
 
 SECRET = "31337"
 BAD_FILES = {  # what is in the file: what the node says of it
-    "age,dose,ill\n1,2,yes\n1,<SECRET,no\n3,4,yes\n": "its column 'dose' holds numbers but for 1 value; leave the cell of "
-    "a missing value empty, and write numbers like 1234.5",
+    "age,dose,ill\n1,2,yes\n1,<SECRET,no\n3,4,yes\n": "its column 'dose' holds numbers but for 1 value; leave "
+    "the cell of a missing value empty, and write numbers like 1234.5",
     "age;dose;ill\n1;2,5;yes\n1;SECRET,5;no\n": "its column 'dose' holds numbers with a comma; take decimal = \",\"",
-    "age,dose,ill\n1,2,yes\n1,SECRET,3,no\n": "its data file a.csv: its line 3 has 4 values, and its first line names 3 "
-    "columns",
+    "age,dose,ill\n1,2,yes\n1,SECRET,3,no\n": "its data file a.csv: its line 3 has 4 values, and its first line "
+    "names 3 columns",
     "age,ill\n1,2,SECRET\n": "its data file a.csv: its rows have more values than its first line has names",
     "": "its data file a.csv: it is empty; its first line must name the columns",
     "age,dose,ill\n": "its data file holds no rows",
@@ -281,7 +281,7 @@ def test_every_kind_of_file_knows_ignore(kind, tmp_path):
     config = write(kind, tmp_path, frame())
     first = read_rows(config).columns[0]
     assert first not in read_rows(replace(config, ignore=(first,))).columns
-    with pytest.raises(Refused, match="^its data has no column 'x'$"):
+    with pytest.raises(Refused, match=r"^its data has no column 'x'$"):
         read_rows(replace(config, ignore=("x",)))
 
 
@@ -409,7 +409,7 @@ def test_split_keeps_every_row_once(kind, by, tmp_path):
     rows = read_rows(config)
     X = rows.X.toarray() if sparse.issparse(rows.X) else rows.X
     assert whole(tmp_path / "out", kind) == sorted(zip(X.tolist(), label_texts(rows.y), strict=True))
-    assert sum(written.values()) == 50
+    assert sum(part.rows for part in written.values()) == 50
     assert [NodeConfig.read(file).name for file in written] == ["site-1", "site-2", "site-3", "site-4"]
 
 
@@ -429,8 +429,9 @@ def test_split_by_a_column(tmp_path):
     table.insert(0, "clinic", np.array(["north", "south"])[np.arange(40) % 2])
     table.to_csv(tmp_path / "all.csv", index=False)
     written = split(tmp_path / "all.csv", tmp_path / "out", by="clinic")
-    assert list(written.values()) == [20, 20]
+    assert list(written.values()) == [(20, "north"), (20, "south")]
     configs = [NodeConfig.read(file) for file in written]
+    assert [config.name for config in configs] == ["north", "south"]
     assert configs[0].ignore == ("clinic",)
     assert configs[0].label == "ill"
     assert read_rows(configs[1]).columns == tuple(COLUMNS)
@@ -483,7 +484,9 @@ def test_split_from_the_command_line(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("7 nodes in parts, label 'ill':\n")
     assert re.search(r"site-1\.toml +5 rows\n", done.stdout)
-    assert re.search(r"site-7\.toml +4 rows +too few", done.stdout)
+    assert re.search(r"site-7\.toml +4 rows\n", done.stdout)
+    told = "site-3, site-4, site-5, site-6, site-7 would refuse: it has 4 rows and answers\n  only for at least 5"
+    assert done.stdout.endswith(f"{told} (min_rows)\n")
     again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
     assert again.returncode == 2
     assert again.stderr == "error: parts is not empty; name another folder\n"

@@ -141,8 +141,7 @@ def test_the_folder_is_one_that_a_report_reads():
     assert setup["problem"] | {"rows": 60, "coordinates": 4, "loss": "hinge", "clients": 3} == setup["problem"]
     counts = rows.groupby(["ward", "y"]).size()
     assert [(one["client"], one["classes"]) for one in setup["partition"]] == [
-        (f"site-{i}", {label: counts[ward, label] for label in ("ill", "well")})
-        for i, ward in enumerate(["east", "north", "west"], start=1)
+        (ward, {label: counts[ward, label] for label in ("ill", "well")}) for ward in ["east", "north", "west"]
     ]
     assert report.write([Path("out")]).exists()
 
@@ -153,7 +152,7 @@ def test_the_folder_is_one_that_a_report_reads():
         ({}, {"by": "ward"}),
         ({"standardise": True, "weights": "rows"}, {"by": "iid", "nodes": 4, "ignore": ("ward",)}),
         ({"loss": "absolute", "l2": 0.1, "standardise": True}, {"by": "ward", "labels": "numbers"}),
-        ({"nodes": ["site-1", "site-3"], "impute": True}, {"by": "ward"}),
+        ({"nodes": ["east", "west"], "impute": True}, {"by": "ward"}),
         ({"algorithm": fedmls.FedAvg(participants=2), "reduction": "mean", "intercept": False}, {"by": "ward"}),
         ({"certificate": 5.0, "until": 1e9}, {"by": "ward"}),
     ],
@@ -185,8 +184,74 @@ def test_a_folder_of_parts():
     trials.split(table("rows.csv"), "parts", by="ward", label="y")
     outcome, _ = run(job(), Source(parts=Path("parts")))
     assert outcome.difference == 0
-    assert list(outcome.trial.nodes) == ["site-1", "site-2", "site-3"]
+    assert list(outcome.trial.nodes) == ["east", "north", "west"]
     assert not Path("out/parts").exists()
+
+
+def hospitals(folder="hospitals", town=False):
+    """Six files as hospitals send them: columns in another order, a mark at the beginning, semicolons, commas, gaps."""
+    rng = np.random.default_rng(0)
+    Path(folder).mkdir()
+    frames = []
+    for i, name in enumerate(["Orléans", "St. Mary's", "east", "north", "south", "3"]):
+        m = 30 + 5 * i
+        frame = pd.DataFrame({"age": rng.integers(20, 90, m), "dose": rng.normal(5, 2, m).round(2)})
+        frame["ill"] = np.where(frame["age"] / 20 + frame["dose"] + rng.normal(size=m) > 8, "yes", "no")
+        frame.loc[3, "dose"] = np.nan
+        if town:
+            frame["town"] = rng.choice(["Paris", "Rome"] if i else ["Rome"], m)
+        frames.append(frame)
+        frame = frame[list(frame.columns[::-1])] if i % 2 else frame
+        odd = {"sep": ";", "encoding": "utf-8-sig"} if i == 2 else {}
+        if i == 4:
+            frame.to_parquet(f"{folder}/{name}.parquet")
+        else:
+            frame.to_csv(f"{folder}/{name}.csv", index=False, **odd)
+    return frames
+
+
+def test_a_file_for_each_site():
+    frames = hospitals()
+    Path("hospitals/about.txt").touch()
+    outcome, _ = run(job(), Source(parts=Path("hospitals"), label="ill"))
+    assert list(outcome.trial.nodes) == ["Orleans", "St-Mary-s", "east", "north", "site-3", "south"]
+    assert outcome.difference == 0
+    rows = pd.concat([frames[i] for i in (0, 1, 2, 3, 5, 4)])
+    problem = outcome.trial.problem
+    X = fedmls.datasets.impute_means(rows[["age", "dose"]])
+    np.testing.assert_allclose(problem.matrix()[:, :2], X, rtol=1e-12)
+    np.testing.assert_array_equal(problem.y, np.where(rows["ill"] == "yes", 1, -1))
+    assert outcome.trial.notes == (
+        "sites: Orleans (30 rows), St-Mary-s (35 rows), east (40 rows), north (45 rows), site-3 (55 rows), south (50 "
+        "rows); no is -1, yes is +1",
+        "6 gaps are filled with their column's mean over all sites (impute): 'dose' (6)",
+        "not read in hospitals: about.txt",
+    )
+    assert sorted(file.name for file in Path("out/parts").glob("*.csv")) == []  # the rows stay where they are
+    assert trials.reopen(Path("out"), None, {"rounds": 8}).nodes["east"] == Path("out/parts/east.toml")
+
+
+def test_some_files_one_by_one_and_a_column_of_text():
+    hospitals(town=True)
+    files = [Path("hospitals/east.csv"), Path("hospitals/south.parquet")]
+    told = "node east refuses: there is text in 'town'; take categorical = \"onehot\" in the job, or name such columns"
+    with pytest.raises(ValueError, match=re.escape(told)):
+        trials.begin(None, "inprocess", job(), Source(parts=files, label="ill"))
+    trial = trials.begin(None, "inprocess", job(), Source(parts=files, label="ill", ignore=("town",)))
+    assert list(trial.nodes) == ["east", "south"]
+
+
+def test_a_column_that_one_site_alone_has_may_be_ignored():
+    hospitals()
+    frame = pd.read_csv("hospitals/north.csv").assign(ward="B")
+    frame.to_csv("hospitals/north.csv", index=False)
+    with pytest.raises(ValueError, match="node north refuses: there is text in 'ward'"):
+        trials.begin(None, "inprocess", job(), Source(parts=Path("hospitals"), label="ill"))
+    frame.assign(ward=1).to_csv("hospitals/north.csv", index=False)
+    with pytest.raises(ValueError, match="node north has 'ward'; the others have 'age', 'dose'"):
+        trials.begin(None, "inprocess", job(), Source(parts=Path("hospitals"), label="ill"))
+    trial = trials.begin(None, "inprocess", job(), Source(parts=Path("hospitals"), label="ill", ignore=("ward",)))
+    assert trial.problem.penalised == 2
 
 
 @pytest.mark.filterwarnings("ignore:the certificate is void")  # of the server, which is in this process here
@@ -210,20 +275,20 @@ def test_with_privacy_there_is_nothing_to_compare_with():
 
 
 def test_a_run_that_went_on_without_a_node_is_not_compared(monkeypatch):
-    lost = {("site-2", call) for call in range(3, 40)}
+    lost = {("north", call) for call in range(3, 40)}
     monkeypatch.setattr(Deployment, "faults", {"drop": lost})
     algorithm = fedmls.FedAvg(participants=2)
     outcome, said = run(
         job(algorithm=algorithm, on_missing="without"), Source(file=table("r.csv"), label="y", by="ward")
     )
-    assert "without site-2" in outcome.difference
-    assert any(line.startswith("without site-2: does not answer") for line in said)
+    assert "without north" in outcome.difference
+    assert any(line.startswith("without north: does not answer") for line in said)
 
 
 def test_a_node_that_is_waited_for_is_named_once(monkeypatch):
-    monkeypatch.setattr(Deployment, "faults", {"drop": {("site-2", call) for call in (3, 4, 6)}})
+    monkeypatch.setattr(Deployment, "faults", {"drop": {("north", call) for call in (3, 4, 6)}})
     outcome, said = run(job(), Source(file=table("r.csv"), label="y", by="ward"))
-    assert [line.partition(":")[0] for line in said].count("waiting for site-2") == 2  # exchange 3 twice, then 4
+    assert [line.partition(":")[0] for line in said].count("waiting for north") == 2  # exchange 3 twice, then 4
     assert outcome.difference == 0
 
 
@@ -368,8 +433,18 @@ BAD = {
     "--data rows.csv --by wart": "unknown way to cut, or column, 'wart': did you mean 'ward'?",
     "--by class --nodes 3": "leave out --nodes",
     "--parts . --nodes 3": "leave out --nodes",
-    "--parts .": "holds no configuration of a node",
-    "--parts nothing": "is no folder",
+    "--parts full": "full holds no file of rows (.csv, .csv.gz or .parquet); there must be one for each site",
+    "--parts full/file": "full/file is no file of rows",
+    "--parts nothing": "nothing is not there; name a folder",
+    "--parts rows.csv --label yy": "rows.csv: there is no column 'yy'; did you mean 'y'? there are a, b, c, ward, y",
+    "--parts rows.csv --parts ./rows.csv": "rows.csv is named twice",
+    "--parts rows.csv rows.csv": "rows.csv is named twice",
+    "--parts rows.csv --ignore wart": "no file has the column 'wart' of ignore; rows.csv has a, b, c, ward, y",
+    "--parts rows.csv jobs/other.csv": "the last column is 'y' in rows.csv and 'b' in other.csv; name the label column "
+    "with --label",
+    "--parts jobs/sites --label y": "the nodes in jobs/sites have configurations (*.toml), which say it; leave out "
+    "--label",
+    "--decimal ,": "--decimal is of a file",
     "--label y": "--label is of a file",
     "--algorithm fedmlsd --set lam_0=1": "unknown parameter of FedMLSD 'lam_0': did you mean 'lam0'?",
     "--job jobs/private.toml --algorithm fedmls": "lam0 is 'auto', for which clients send more than privacy covers",
@@ -399,6 +474,9 @@ def test_bad_input_is_one_line_and_leaves_nothing(arguments, monkeypatch):
         'rounds = 3\nreport_objective = false\nimpute = false\nalgorithm = { name = "fedavg" }\n'
         "privacy = { clip = 0.5, noise = 5.0 }\n"
     )
+    Path("jobs/other.csv").write_text("a,y,b\n1,2,3\n")
+    Path("jobs/sites").mkdir()
+    Path("jobs/sites/a.toml").touch()
     Path("full").mkdir()
     Path("full/file").touch()
     if "many.csv" in arguments:

@@ -52,6 +52,15 @@ def read_rows(config: NodeConfig) -> SiteRows:
     return rows
 
 
+def refusal(config: NodeConfig) -> str:
+    """Return why the node would refuse to answer from its rows, or nothing."""
+    try:
+        read_rows(config)
+    except Refused as error:
+        return str(error)
+    return ""
+
+
 def frame_rows(table: Table, config: NodeConfig) -> SiteRows:
     """Return the rows of a data frame with a label column."""
     label, names = config.label, table.names
