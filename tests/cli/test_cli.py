@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,12 @@ from matplotlib import image
 from fedmls.experiments import paper
 from fedmls.experiments.run import Experiment
 from fedmls.results.read import read_results
+
+with warnings.catch_warnings():  # typer takes from click what a newer click warns of
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from typer.testing import CliRunner
+
+    from fedmls.cli import app
 
 FEDMLS = [sys.executable, "-m", "fedmls.cli"]
 SMALL = ["reproduce", "--rounds", "6", "--seeds", "2", "--jobs", "2"]
@@ -176,6 +183,31 @@ def test_errors_are_one_line(arguments, message, tmp_path):
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+COMMANDS = ["reproduce", "run my.toml", "compare"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "split rows.csv"])
+def test_a_file_is_no_results_folder(command, tmp_path, monkeypatch):
+    assert refused(f"{command} --out rows.csv", tmp_path, monkeypatch) == "error: rows.csv is a file; name a folder\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_jobs_at_a_time_are_refused_at_once(command, tmp_path, monkeypatch):
+    told = "error: jobs is 0; it must be a whole number, -1 for one per core\n"
+    assert refused(f"{command} --jobs 0", tmp_path, monkeypatch) == told
+
+
+def refused(arguments, folder, monkeypatch):
+    """Return all that the command says; it leaves the folder as it was."""
+    monkeypatch.chdir(folder)
+    (folder / "rows.csv").write_text("a,y\n1,2\n")
+    (folder / "my.toml").write_text('algorithms = ["fedmlsb"]\nrounds = 1\n[data]\nname = "breast_cancer_wisconsin"\n')
+    done = CliRunner().invoke(app, arguments.split())
+    assert done.exit_code == 2
+    assert sorted(file.name for file in folder.iterdir()) == ["my.toml", "rows.csv"]
+    return done.output
 
 
 @pytest.mark.processes

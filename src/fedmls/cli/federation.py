@@ -154,6 +154,9 @@ def federate(
     loss: Annotated[
         str | None, typer.Option(help="hinge unless given; fedmls list shows all.", autocompletion=losses)
     ] = None,
+    loss_parameter: Annotated[
+        float | None, typer.Option(help="q of pinball, ε of epsilon_insensitive, δ of huber.")
+    ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="The server sees sums over nodes only.")] = False,
     certificate: Annotated[
         float | None, typer.Option(help="Prove the gap, for a model within this distance of 0.", metavar="RADIUS")
@@ -184,6 +187,9 @@ def federate(
         bool,
         typer.Option("--resume", help="Go on with the run in --out, or the last one: --rounds, --until may change."),
     ] = False,
+    example: Annotated[
+        bool, typer.Option("--example", help="Print a job's file to start from, for --job; run nothing.")
+    ] = False,
 ) -> None:
     """A real federation on this machine, for a trial: server and nodes are processes of their own.
 
@@ -195,12 +201,16 @@ def federate(
     from fedmls.federation.trial import prepare as trials
 
     changes = {"rounds": rounds, "until": until}
+    if example:
+        typer.echo(trials.example(), nl=False)
+        return
     options = {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
+    options["loss_parameter"] = loss_parameter
     if resume:
         rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": parts}
         rows |= {"decimal": decimal}
         fixed = options | rows | {"algorithm": algorithm, "set": set_, "job": job}
-        for name in (name for name, value in fixed.items() if value):
+        for name in (name.replace("_", "-") for name, value in fixed.items() if value):
             raise ValueError(f"with --resume the job is that of the run; leave out --{name}")
         trial = trials.reopen(out, engine, changes)
     else:

@@ -5,7 +5,7 @@ rounds = 200
 batch = 0.1
 loss = "hinge"
 
-[algorithm]
+[algorithm]                  # without parameters also: algorithm = "fedmls"
 name = "fedmls"
 
 [algorithm.parameters]
@@ -15,12 +15,13 @@ paired = true
 
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from fedmls.algorithms import ONLY_INSTALLED, Finder, find, from_dict, is_file
+from fedmls.algorithms import Finder, find, from_dict, is_file, only_installed
 from fedmls.checks import at_least, check_batch, one_of, positive, real, truth, unknown, whole
 from fedmls.compression import address_inside
 from fedmls.federation.messages import RUN_NAME
@@ -91,7 +92,7 @@ class Job:
     def __post_init__(self) -> None:
         require_algorithm(self.algorithm)
         if is_file(address_inside(self.algorithm)):
-            raise ValueError(f"algorithm {address_inside(self.algorithm)!r} is a file; {ONLY_INSTALLED}")
+            raise ValueError(only_installed(address_inside(self.algorithm)))
         whole("rounds", self.rounds)
         whole("every", self.every)
         whole("seed", self.seed, least=0, most=2**63 - 1)
@@ -182,8 +183,11 @@ class Job:
         return cls(**values | made)
 
     @classmethod
-    def read(cls, file: str | Path) -> "Job":
-        """Read a TOML or JSON file, or the job.toml or job.json of a folder."""
+    def read(cls, file: str | Path, changes: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> "Job":
+        """Read a TOML or JSON file, or the job.toml or job.json of a folder.
+
+        changes: makes the job's plain values of those in the file.
+        """
         file = Path(file)
         if file.is_dir():
             found = [file / name for name in FILES if (file / name).exists()]
@@ -194,7 +198,7 @@ class Job:
             values = read_config(file)
             if isinstance(values.get("start"), str) and values["start"]:
                 values["start"] = str(file.parent.resolve() / values["start"])
-            return cls.from_dict(values)
+            return cls.from_dict(changes(values))
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
 
@@ -220,9 +224,10 @@ def reveals_objective(job: Job) -> str:
 
 
 def _algorithm(values: Any, finder: Finder) -> Algorithm:
-    """Return the algorithm of these plain values; parameters may be left out."""
+    """Return the algorithm of these plain values, or of its name alone; parameters may be left out."""
+    values = {"name": values} if isinstance(values, str) else values
     if not isinstance(values, dict) or "name" not in values:
-        raise ValueError(f"algorithm is {values!r}; give a table with its name and, if any, its parameters")
+        raise ValueError(f"algorithm is {values!r}; give its name, or a table with name and parameters")
     for key in values:
         if key not in ("name", "parameters"):
             raise ValueError(unknown("key of the algorithm", key, ("name", "parameters")))

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -219,7 +220,7 @@ def test_a_file_for_each_site():
     rows = pd.concat([frames[i] for i in (0, 1, 2, 3, 5, 4)])
     problem = outcome.trial.problem
     X = fedmls.datasets.impute_means(rows[["age", "dose"]])
-    np.testing.assert_allclose(problem.matrix()[:, :2], X, rtol=1e-12)
+    np.testing.assert_allclose(problem.X[:, :2], X, rtol=1e-12)
     np.testing.assert_array_equal(problem.y, np.where(rows["ill"] == "yes", 1, -1))
     assert outcome.trial.notes == (
         "sites: Orleans (30 rows), St-Mary-s (35 rows), east (40 rows), north (45 rows), site-3 (55 rows), south (50 "
@@ -416,6 +417,57 @@ def test_options_win_over_the_jobs_file():
     assert trials.make_job(Path("job.toml"), "fedmls", ("lam0=3",), {}).algorithm == fedmls.FedMLS(lam0=3, paired=True)
 
 
+def test_a_jobs_file_may_leave_out_what_options_say():
+    Path("job.toml").write_text("l2 = 0.5\n")
+    assert trials.make_job(Path("job.toml"), None, (), {}) == Job(algorithm=fedmls.FedMLSB(), rounds=10, l2=0.5)
+    made = trials.make_job(Path("job.toml"), "fedavg", ("eta0=0.5",), {"rounds": 3})
+    assert made == Job(algorithm=fedmls.FedAvg(eta0=0.5), rounds=3, l2=0.5)
+    with pytest.raises(ValueError, match=r"^job\.toml: the job has no 'algorithm'"):  # by itself it is none
+        Job.read("job.toml")
+
+
+@pytest.mark.parametrize(
+    "algorithm", ['algorithm = "fedavg"', 'algorithm = { name = "fedavg" }', '[algorithm]\nname = "fedavg"']
+)
+def test_an_algorithm_without_parameters_may_be_its_name_alone(algorithm):
+    Path("job.toml").write_text(f"rounds = 3\n{algorithm}\n")
+    assert Job.read("job.toml") == Job(algorithm=fedmls.FedAvg(), rounds=3)
+    assert trials.make_job(Path("job.toml"), None, ("eta0=0.5",), {}).algorithm == fedmls.FedAvg(eta0=0.5)
+    assert trials.make_job(Path("job.toml"), "fedmls", (), {}).algorithm == fedmls.FedMLS(lam0="auto", paired=True)
+
+
+def test_an_algorithm_that_is_neither_name_nor_table_is_refused():
+    Path("job.toml").write_text("rounds = 3\nalgorithm = 7\n")
+    with pytest.raises(ValueError, match=r"^job\.toml: algorithm is 7; give its name, or a table with name and"):
+        trials.make_job(Path("job.toml"), None, ("eta0=1",), {})
+    assert trials.make_job(Path("job.toml"), "fedavg", (), {}).algorithm == fedmls.FedAvg()
+
+
+def test_the_parameter_of_a_loss_is_an_option():
+    table("rows.csv", labels="numbers")
+    arguments = (
+        "--engine inprocess --data rows.csv --label y --ignore ward --by iid --rounds 2 --out out --loss pinball"
+    )
+    done = CliRunner().invoke(app, ["federate", *arguments.split(), "--loss-parameter", "0.9"])
+    assert done.exit_code == 0, done.output
+    assert Job.read("out").get_loss() == fedmls.losses.get_loss("pinball", 0.9)
+
+
+def test_the_example_is_the_job_that_runs_without_one():
+    done = CliRunner().invoke(app, ["federate", "--example"])
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.output.splitlines())) <= 80
+    Path("job.toml").write_text(done.output)
+    default = trials.make_job(None, None, (), {})
+    assert trials.make_job(Path("job.toml"), None, (), {}) == default
+    shown = dict(re.findall(r"^# (\w+) = (\S+)", done.output, re.M))
+    for key in {*shown} - {"loss_parameter", "until", "name", "lam0"}:
+        assert getattr(default, key) == tomllib.loads(f"value = {shown[key]}")["value"], key
+    whole = done.output.partition("# In place of")[0].replace('\nalgorithm = "fedmlsb"', "")
+    Path("job.toml").write_text(whole + done.output[done.output.index("# [algorithm]") :].replace("# ", ""))
+    assert trials.make_job(Path("job.toml"), None, (), {}).algorithm == fedmls.FedMLS(lam0=1.0)
+
+
 @given(st.one_of(st.integers(1, 10**6), st.floats(1e-300, 1e300), st.booleans(), st.sampled_from(["last", "best"])))
 def test_values_of_settings_are_what_they_look_like(value):
     text = value if isinstance(value, str) else json.dumps(value)
@@ -456,7 +508,8 @@ BAD = {
     "--algorithm fedmls --until 0.1": "add certificate",
     "--job nothing.toml": "there is no such file",
     "--out full": "full is not empty; name another folder",
-    "--out rows.csv": "rows.csv is not empty",
+    "--out rows.csv": "rows.csv is a file; name a folder",
+    "--out rows.csv/out": "rows.csv is a file; name a folder",
     "--out a'b": "NVFlare takes no spaces or quotes in a path",
     "--resume --out full": "holds no run of fedmls federate",
     "--resume": "there is no run in results",

@@ -39,7 +39,7 @@ from fedmls.federation.server.folder import CHECKPOINT, EVENTS
 from fedmls.federation.server.survey import SurveyedProblem, agree, natural
 from fedmls.federation.site_files import PARTITIONERS, split
 from fedmls.federation.sites import data_files, left_out, write_nodes
-from fedmls.files import whole_file
+from fedmls.files import check_folder, whole_file
 from fedmls.problem import Problem
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
@@ -167,24 +167,42 @@ def check_engine(name: str) -> None:
     ENGINES[name].check_installed()
 
 
+def example() -> str:
+    """Return the text of a job's file to start from."""
+    return (resources.files(__package__) / "example.toml").read_text(encoding="utf-8")
+
+
 def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Job:
     """Return the job of the file, or the default one, but for what is said otherwise.
 
-    Without a file, FedMLS-B proves its gap.
+    A file need not name an algorithm or rounds. Without a file, FedMLS-B proves its gap.
 
     settings: parameters of the algorithm, "name=value", values as in TOML.
     """
-    values: dict[str, Any] = dict(JOB) if file is None else Job.read(file).to_dict()
-    values |= {key: value for key, value in options.items() if value is not None}
-    before = values["algorithm"]
-    name = algorithm or before["name"]
-    parameters = before["parameters"] if name == before["name"] else PARAMETERS.get(name, {})
-    changed = dict(setting(text, "--set lam0=10") for text in settings)
-    values["algorithm"] = {"name": name, "parameters": parameters | changed}
-    job = Job.from_dict(values)
-    if file is None and job.algorithm.traits.proves and job.certificate is None:
+
+    def changed(values: dict[str, Any]) -> dict[str, Any]:
+        given = {key: value for key, value in options.items() if value is not None}
+        least = {key: JOB[key] for key in ("algorithm", "rounds")}
+        values = least | values | given
+        return values | {"algorithm": _changed_algorithm(values["algorithm"], algorithm, settings)}
+
+    if file is not None:
+        return Job.read(file, changed)
+    job = Job.from_dict(changed(dict(JOB)))
+    if job.algorithm.traits.proves and job.certificate is None:
         return replace(job, certificate=True)  # it costs nothing
     return job
+
+
+def _changed_algorithm(before: Any, name: str | None, settings: Sequence[str]) -> Any:
+    """Return a job's entry for the algorithm, of this name if there is one, with these settings."""
+    changed = dict(setting(text, "--set lam0=10") for text in settings)
+    before = {"name": before} if isinstance(before, str) else before
+    if not isinstance(before, dict) or "name" not in before:
+        return before if name is None else {"name": name, "parameters": changed}
+    if name is None or name == before["name"]:
+        return before | {"parameters": before.get("parameters", {}) | changed}
+    return {"name": name, "parameters": PARAMETERS.get(name, {}) | changed}
 
 
 def begin(out: Path | None, engine: str, job: Job, source: Source, command: str = "") -> Trial:
@@ -265,7 +283,7 @@ def _new_folder(out: Path | None) -> Iterator[Path]:
     """Yield an empty folder; after an error it is as it was before."""
     if out is not None and (out / TRIAL).exists():
         raise ValueError(f"{out} holds a run already; go on with it by --resume, or name another folder")
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out is not None and check_folder(out).exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty; name another folder")
     folder = out or RESULTS / f"{NAME}{max(_numbers(), default=0) + 1}"
     was_there = folder.exists()
