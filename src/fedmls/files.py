@@ -34,6 +34,11 @@ def check_folder(path: Path) -> Path:
     return path
 
 
+def relative_to(file: Path, folder: Path) -> str:
+    """Return the path of the file from the folder on."""
+    return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
+
+
 def sync_folder(folder: Path) -> None:
     """A new name is on disk only when its folder is."""
     if os.name == "posix":

@@ -3,12 +3,22 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmls.federation import NodeConfig
-from fedmls.federation.sites import TAKEN, data_files, site_names, write_node, write_nodes
+from fedmls.federation.node.rows import read_rows
+from fedmls.federation.sites import (
+    TAKEN,
+    data_files,
+    look_at_sites,
+    site_names,
+    write_node,
+    write_nodes,
+    write_own_node,
+)
 from fedmls.federation.trial.prepare import ENGINES
 
 
@@ -42,18 +52,45 @@ def test_the_files_of_a_folder_are_those_with_rows(tmp_path):
 
 def test_a_configuration_is_written_once_and_can_be_read(tmp_path):
     (tmp_path / "x.csv").write_text("a;b;y\n1;2,5;0\n")
-    [file] = write_nodes([tmp_path / "x.csv"], tmp_path / "out", label="y", ignore=["a"], decimal=",")
+    [file] = write_nodes(look_at_sites([tmp_path / "x.csv"], ignore=["a"]), tmp_path / "out")
     config = NodeConfig.read(file)
-    assert config == NodeConfig(
-        name="x",
-        data=tmp_path / "x.csv",
-        state=tmp_path / "out" / "state" / "x",
-        label="y",
-        ignore=("a",),
-        decimal=",",
-    )
+    assert config.data.resolve() == tmp_path / "x.csv"
+    assert config.state == tmp_path / "out" / "state" / "x"
+    assert (config.name, config.label, config.ignore, config.decimal) == ("x", "y", ("a",), ",")
     before = file.read_text()
     with pytest.raises(FileExistsError):
         write_node(file, {"name": "z"})
     assert file.read_text() == before
-    assert "decimal" not in write_node(Path(tmp_path / "y.toml"), {"name": "y", "decimal": "."}).read_text()
+    assert "decimal" not in write_node(tmp_path / "y.toml", {"name": "y", "decimal": "."}).read_text()
+
+
+def test_each_site_has_its_own_way_to_write_numbers(tmp_path):
+    (tmp_path / "a.csv").write_text("x;y\n2,5;0\n")
+    (tmp_path / "b.csv").write_text("x,y\n2.5,0\n")
+    found = look_at_sites([tmp_path])
+    assert [one.decimal for one in found.values()] == [",", "."]
+    with pytest.raises(
+        ValueError, match=r"b\.csv: column 'x' holds numbers with a point, such as '2\.5'; take decimal"
+    ):
+        look_at_sites([tmp_path], decimal=",")
+
+
+@pytest.mark.parametrize("kind", ["csv", "svm", "npz"])
+def test_a_nodes_own_file_of_any_kind(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / f"clinic a.{kind}"
+    rows = np.arange(20.0).reshape(10, 2) + 1
+    if kind == "csv":
+        file.write_text("u,v,y\n" + "".join(f"{u},{v},{u % 2}\n" for u, v in rows))
+    elif kind == "svm":
+        file.write_text("".join(f"{u % 2} 1:{u} 2:{v}\n" for u, v in rows))
+    else:
+        np.savez(file, X=rows, y=rows[:, 0] % 2)
+    written, found = write_own_node(file)
+    assert written == Path("clinic-a.toml")
+    assert (found is None) == (kind != "csv")
+    read = read_rows(NodeConfig.read(written))
+    X = read.X if kind != "svm" else read.X.toarray()
+    np.testing.assert_array_equal(X, rows)
+    with pytest.raises(ValueError, match=r"clinic-a\.toml is there already; name another file with --out"):
+        write_own_node(file)

@@ -7,11 +7,8 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import algorithms, cuts, decimals, losses, one_of_names
+from fedmls.cli.new import DECIMAL, IGNORE, LABEL
 from fedmls.cli.output import say, say_wrapped, typed
-
-LABEL = "The label column; the last one unless given."
-IGNORE = "A column that is not used; may be repeated."
-DECIMAL = "What the numbers in a CSV are written with: . or ,"
 
 
 @app.command()
@@ -26,7 +23,7 @@ def split(
     clients: Annotated[int, typer.Option(help="How many parts; a column has its own.")] = 10,
     label: Annotated[str | None, typer.Option(help=LABEL)] = None,
     ignore: Annotated[list[str] | None, typer.Option(help=IGNORE)] = None,
-    decimal: Annotated[str, typer.Option(help=DECIMAL, autocompletion=decimals)] = ".",
+    decimal: Annotated[str | None, typer.Option(help=DECIMAL, autocompletion=decimals)] = None,
     alpha: Annotated[float, typer.Option(help="Of dirichlet: the smaller, the more unlike the clients.")] = 0.5,
     seed: Annotated[int, typer.Option(help="Of kmeans, iid and dirichlet.")] = 0,
 ) -> None:

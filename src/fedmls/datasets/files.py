@@ -57,6 +57,11 @@ def kind_of(file: Path) -> str:
     return kind
 
 
+def stem(file: Path) -> str:
+    """Return the file's name without the end that tells its kind."""
+    return file.name.removesuffix(file.suffix) if file.suffix.lower() != ".gz" else stem(file.with_suffix(""))
+
+
 def read_table(
     file: Path, columns: int | None = None, zero_based: bool | str = False, decimal: str = DECIMALS[0]
 ) -> Table:

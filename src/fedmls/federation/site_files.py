@@ -9,6 +9,7 @@ import numpy as np
 
 from fedmls.checks import distinct, unknown
 from fedmls.datasets.files import Unreadable, kind_of, read_frame
+from fedmls.datasets.overview import FRAMES, look_at
 from fedmls.federation.errors import Refused
 from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, prepared, read_rows
 from fedmls.federation.node_config import NodeConfig
@@ -34,14 +35,14 @@ def split(
     ignore: Sequence[str] = (),
     alpha: float = 0.5,
     seed: int = 0,
-    decimal: str = ".",
+    decimal: str | None = None,
     algorithms: Sequence[str] = (),
 ) -> dict[Path, Part]:
     """Cut a file into parts, and write each with its node's configuration.
 
     by: "kmeans", "iid" or "dirichlet" (:mod:`fedmls.partition`), or a column; its values are the sites and name them.
     label: the label column; the last one unless given.  ignore: columns that are not used.
-    decimal: what the numbers in a CSV are written with, "." or ",".
+    decimal: what the numbers in a CSV are written with, "." or ","; found out unless given.
     algorithms: those from outside of the package, "module:Class", that nodes are to run.
     Returns the configurations, with what each part holds. Rows stay as they are written in the file.
     """
@@ -54,8 +55,10 @@ def split(
         source = source_file(file, label)
     except Unreadable as error:
         raise ValueError(f"{file}: {error}") from None
+    if kind_of(file) in FRAMES:
+        decimal = look_at(file, source.label, ignore, decimal).decimal
     common: dict[str, Any] = {"label": source.label, "columns": source.columns, "ignore": list(ignore)}
-    common |= {"decimal": decimal, "algorithms": list(algorithms)}
+    common |= {"decimal": decimal or ".", "algorithms": list(algorithms)}
     if by in PARTITIONERS:
         whole = NodeConfig(name="all", data=file, state=out, min_rows=1, **common)
         sites = _partitioned(whole, by, clients, alpha, seed)
@@ -117,7 +120,7 @@ class SourceFile(NamedTuple):
 
 def source_file(file: Path, label: str | None) -> SourceFile:
     kind = kind_of(file)
-    if kind in ("CSV", "Parquet"):
+    if kind in FRAMES:
         return _frame_file(file, label)
     return _svmlight_file(file) if kind == "svmlight" else _npz_file(file, label)
 

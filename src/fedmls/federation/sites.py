@@ -1,26 +1,26 @@
 """One data file for each site: the names of the sites, and the configurations of their nodes."""
 
-import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
-from fedmls.datasets.files import KINDS, UNREADABLE, kind_of, read_columns
-from fedmls.datasets.tables import no_column, some
+from fedmls.datasets.files import KINDS, UNREADABLE, kind_of, read_columns, read_table, stem
+from fedmls.datasets.overview import FRAMES, Overview, look_at
+from fedmls.datasets.tables import some
+from fedmls.datasets.toml_lines import toml_line
 from fedmls.federation.server.survey import natural
+from fedmls.files import relative_to
 
-FRAMES = ("CSV", "Parquet")  # kinds of files whose columns have names
 TAKEN = ("server", "console", "guard", "localhost")  # names that the engines' own processes have
 COMMENTS = {
-    "data": "relative to this file, unless it begins with /",
+    "data": "a path from this file on",
     "state": "a folder of this node alone, in which it keeps its runs",
     "label": "the label column",
     "decimal": "what its numbers are written with",
+    "columns": "those that the file shows; all sites must have the same",
 }
 
 
@@ -72,43 +72,76 @@ def _is_frame(file: Path) -> bool:
     return known and file.is_file() and not file.name.startswith(".") and kind_of(file) in FRAMES
 
 
+def look_at_sites(
+    paths: Sequence[Path], label: str | None = None, ignore: Sequence[str] = (), decimal: str | None = None
+) -> dict[Path, Overview]:
+    """Return what the file of each site holds.
+
+    label: the label column; the last one unless given, if that is one in all files.  ignore: columns that are not used,
+    each of at least one file.  decimal: what all files write their numbers with; found out for each unless given.
+    """
+    columns = {file: _columns(file) for file in data_files(paths)}
+    label = _common_label(columns) if label is None else label
+    for name in ignore:
+        if not any(name in names for names in columns.values()):
+            first, names = next(iter(columns.items()))
+            raise ValueError(f"no file has the column {name!r} of ignore; {first} has {some(names)}")
+    return {
+        file: look_at(file, label, [name for name in ignore if name in names], decimal)
+        for file, names in columns.items()
+    }
+
+
 def write_nodes(
-    files: Sequence[Path],
-    out: Path,
-    *,
-    label: str | None = None,
-    ignore: Sequence[str] = (),
-    decimal: str = ".",
-    algorithms: Sequence[str] = (),
+    found: Mapping[Path, Overview], out: Path, leave_out: Collection[str] = (), algorithms: Sequence[str] = ()
 ) -> list[Path]:
     """Write a node's configuration into the folder ``out`` for each file; the rows stay where they are.
 
-    Sites have the names of their files.  label: the label column; the last one unless given, if that is one in all
-    files.  ignore: columns that are not used, each of at least one file.
+    Sites have the names of their files.  leave_out: more columns that are not used, where they are.
+    algorithms: those from outside of the package, "module:Class", that nodes are to run.
     """
-    columns = {file: _columns(file) for file in files}
-    label = _common_label(columns) if label is None else label
-    for file, names in columns.items():
-        if label not in names:
-            raise ValueError(f"{file}: {no_column(label, names)}")
-    for name in ignore:
-        if not any(name in names for names in columns.values()):
-            raise ValueError(
-                f"no file has the column {name!r} of ignore; {next(iter(files))} has {some(columns[files[0]])}"
-            )
     written = []
-    for name, file in zip(site_names([_stem(file) for file in files]), files, strict=True):
+    for name, (file, one) in zip(site_names([stem(file) for file in found]), found.items(), strict=True):
+        columns = (*one.numbers, *one.text, *one.unfit)
         about = {
             "name": name,
-            "data": str(file.resolve()),
+            "data": relative_to(file, out),
             "state": f"state/{name}",
-            "label": label,
-            "ignore": [column for column in ignore if column in columns[file]],
-            "decimal": decimal,
+            "label": one.label,
+            "ignore": [*one.ignored, *(column for column in columns if column in leave_out)],
+            "decimal": one.decimal,
             "algorithms": list(algorithms),
         }
         written.append(write_node(out / f"{name}.toml", about))
     return written
+
+
+def write_own_node(
+    file: Path,
+    out: Path | None = None,
+    *,
+    name: str | None = None,
+    label: str | None = None,
+    ignore: Sequence[str] = (),
+    decimal: str | None = None,
+) -> tuple[Path, Overview | None]:
+    """Write the configuration of the node that has this file, and return it with what is in the file.
+
+    out: NAME.toml unless given.  name: that of the file unless given.  Other options as in look_at_sites; there is no
+    overview of an svmlight or NPZ file.
+    """
+    name = site_names([stem(file)])[0] if name is None else name
+    out = Path(f"{name}.toml") if out is None else out
+    if out.exists():
+        raise ValueError(f"{out} is there already; name another file with --out")
+    about: dict[str, Any] = {"name": name, "data": relative_to(file, out.parent), "state": f"state/{name}"}
+    about |= {"label": label, "ignore": list(ignore), "decimal": decimal or "."}
+    if kind_of(file) in FRAMES:
+        found = look_at(file, label, ignore, decimal)
+        return write_node(out, about | {"label": found.label, "decimal": found.decimal}), found
+    if kind_of(file) == "svmlight":
+        about["columns"] = read_table(file).features.shape[1]
+    return write_node(out, about), None
 
 
 def write_node(file: Path, about: Mapping[str, Any]) -> Path:
@@ -120,21 +153,10 @@ def write_node(file: Path, about: Mapping[str, Any]) -> Path:
     lines = ["# The configuration of a node, which stays at its site. All keys: docs/federation.md\n"]
     for key, value in about.items():
         if value not in (None, []) and (key, value) != ("decimal", "."):
-            text = tomli_w.dumps({key: value})
-            comment = f"  # {COMMENTS[key]}" if key in COMMENTS else ""
-            lines.append(f"{text.rstrip()}{comment}\n")
+            lines.append(toml_line(key, value, COMMENTS.get(key, "")) + "\n")
     with file.open("x", encoding="utf-8") as stream:
         stream.writelines(lines)
     return file
-
-
-def relative_to(file: Path, folder: Path) -> str:
-    """Return the path of the file from the folder on."""
-    return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
-
-
-def _stem(file: Path) -> str:
-    return re.sub(r"\.(csv|csv\.gz|parquet)$", "", file.name, flags=re.IGNORECASE)
 
 
 def _columns(file: Path) -> list[str]:

@@ -438,6 +438,29 @@ def test_split_by_a_column(tmp_path):
     np.testing.assert_array_equal(read_rows(configs[1]).X, table[COLUMNS].to_numpy()[1::2])
 
 
+def test_split_by_a_column_names_sites_after_values_that_are_no_names(tmp_path):
+    table = frame(40).assign(ward=np.array([3, 12])[np.arange(40) % 2])
+    table.to_csv(tmp_path / "all.csv", index=False)
+    written = split(tmp_path / "all.csv", tmp_path / "out", by="ward", label="ill")
+    assert {file.stem: part.value for file, part in written.items()} == {"ward-12": "12", "ward-3": "3"}
+    table.loc[[0, 4], "ward"] = None
+    table.to_csv(tmp_path / "all.csv", index=False)
+    with pytest.raises(ValueError, match="column 'ward' is empty in 2 of 40 rows; it names their site"):
+        split(tmp_path / "all.csv", tmp_path / "again", by="ward", label="ill")
+
+
+def test_split_finds_out_about_decimal_commas_and_names_bad_cells(tmp_path):
+    table = frame(40).round(3)
+    table.to_csv(tmp_path / "all.csv", index=False, sep=";", decimal=",")
+    configs = [NodeConfig.read(file) for file in split(tmp_path / "all.csv", tmp_path / "out", by="iid", clients=2)]
+    assert [config.decimal for config in configs] == [",", ","]
+    rows = np.concatenate([read_rows(config).X for config in configs])
+    assert sorted(rows.tolist()) == sorted(table[COLUMNS].to_numpy().tolist())
+    table.astype({"dose": object}).assign(dose=["<5", *table["dose"][1:]]).to_csv(tmp_path / "all.csv", index=False)
+    with pytest.raises(ValueError, match="column 'dose' holds numbers but for 1 value, such as '<5' in row 1"):
+        split(tmp_path / "all.csv", tmp_path / "again")
+
+
 def test_split_leaves_text_as_it_is(tmp_path):
     (tmp_path / "all.csv").write_text("a,b,y\n" + "".join(f"{i}.50,007,{i % 2}\n" for i in range(12)))
     split(tmp_path / "all.csv", tmp_path / "out", by="iid", clients=2)
@@ -451,7 +474,7 @@ def test_split_leaves_text_as_it_is(tmp_path):
         ({"by": "kmean"}, "unknown way to cut, or column, 'kmean': did you mean 'kmeans'"),
         ({"label": "il"}, "unknown column 'il': did you mean 'ill'"),
         ({"clients": 100}, "there are 40 rows for 100 clients"),
-        ({"ignore": ["x"]}, "its data has no column 'x'"),
+        ({"ignore": ["x"]}, "there is no column 'x'; there are age, dose, time, ill"),
     ],
 )
 def test_split_with_mistakes(options, message, tmp_path):

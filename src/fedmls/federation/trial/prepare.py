@@ -38,7 +38,7 @@ from fedmls.federation.server import replies
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
 from fedmls.federation.server.survey import SurveyedProblem, agree, natural
 from fedmls.federation.site_files import PARTITIONERS, split
-from fedmls.federation.sites import data_files, left_out, write_nodes
+from fedmls.federation.sites import left_out, look_at_sites, write_nodes
 from fedmls.files import check_folder, whole_file
 from fedmls.problem import Problem
 from fedmls.simulation.config import RunConfig
@@ -117,7 +117,7 @@ class Source:
                 label=self.label,
                 ignore=self.ignore,
                 seed=seed,
-                decimal=self.decimal or ".",
+                decimal=self.decimal,
                 algorithms=algorithms,
             )
         fewest, least = min(part.rows for part in written.values()), NodeConfig.read(next(iter(written))).min_rows
@@ -148,14 +148,8 @@ class Source:
 
     def _made(self, parts: Path, algorithms: Sequence[str]) -> Path:
         """Make the nodes of the files in this folder, and return it."""
-        write_nodes(
-            data_files(self._paths),
-            parts,
-            label=self.label,
-            ignore=self.ignore,
-            decimal=self.decimal or ".",
-            algorithms=algorithms,
-        )
+        found = look_at_sites(self._paths, self.label, self.ignore, self.decimal)
+        write_nodes(found, parts, algorithms=algorithms)
         return parts
 
 
@@ -254,7 +248,8 @@ def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> 
     survey = agree(job, answers)
     problem = problem_of(job, nodes, survey)
     simulation(lambda algorithm, rows, **settings: Simulation(algorithm, rows, RunConfig(**settings)), job, problem)
-    return Trial(folder, engine, job, nodes, problem, command, (sites_told(survey), *gaps_told(survey, answers)))
+    notes = (sites_told(survey), *decimals_told(nodes), *gaps_told(survey, answers))
+    return Trial(folder, engine, job, nodes, problem, command, notes)
 
 
 def _check_unfinished(folder: Path, job: Job) -> None:
@@ -383,6 +378,12 @@ def sites_told(survey: SurveyedProblem) -> str:
     sites = some(f"{name} ({rows} rows)" for name, rows in zip(survey.nodes, survey.rows, strict=True))
     labels = "" if survey.classes is None else f"; {survey.classes[0]} is -1, {survey.classes[1]} is +1"
     return f"sites: {sites}{labels}"
+
+
+def decimals_told(nodes: Mapping[str, Path]) -> list[str]:
+    """Return a line on the sites that write numbers with a comma, if there are any."""
+    commas = [name for name, file in nodes.items() if NodeConfig.read(file).decimal == ","]
+    return [f"numbers are read with a decimal comma: {some(commas)}"] if commas else []
 
 
 def gaps_told(survey: SurveyedProblem, answers: Mapping[str, Surveyed]) -> list[str]:
