@@ -125,8 +125,8 @@ def test_a_nodes_configuration():
     assert said == (
         "Clinic-Sud.toml: node Clinic-Sud, 80 rows, label 'ill'\n"
         "gaps, which a job with impute fills: 'crp' (2)\n"
-        "as it is, it would refuse: there is text in 'clinic'; take categorical =\n"
-        '  "onehot" in the job, or name such columns in ignore\n'
+        "text is in 'clinic' (3 values); a job takes it with categorical = \"onehot\", or\n"
+        "  name such columns in ignore\n"
     )
     said = fedmls(*("node", "Clinic Süd.csv", "--ignore", "clinic", "--name", "south", "--out", "nodes/s.toml"))
     assert "refuse" not in said

@@ -32,9 +32,9 @@ def split(
     FILE is CSV, Parquet, svmlight or NPZ. Each part is a node's data and its configuration.
     fedmls federate --parts runs them.
     """
-    from fedmls.datasets.tables import some
+    from fedmls.datasets.files import kind_of
+    from fedmls.datasets.overview import FRAMES, look_at
     from fedmls.federation import NodeConfig
-    from fedmls.federation.node.rows import refusal
     from fedmls.federation.site_files import split as cut
 
     ignored = ignore or ()
@@ -43,14 +43,12 @@ def split(
     )
     configs = [NodeConfig.read(config) for config in written]
     say(f"{len(written)} nodes in {out}, label {configs[0].label!r}:")
-    refusals: dict[str, list[str]] = {}
     for (file_written, part), config in zip(written.items(), configs, strict=True):
+        few = f"  too few: it answers for at least {config.min_rows} (min_rows)" if part.rows < config.min_rows else ""
         value = "" if part.value is None else f"  {by} = {part.value}"
-        say(f"  {file_written.name:<14}{part.rows:>8} rows{value}")
-        refusals.setdefault(refusal(config), []).append(config.name)
-    for why in filter(None, refusals):
-        who = "every node" if len(refusals[why]) == len(configs) else some(refusals[why], 5)
-        say_wrapped(f"{who} would refuse: {why}")
+        say(f"  {file_written.name:<14}{part.rows:>8} rows{value}{few}")
+    if kind_of(file) in FRAMES:
+        say_wrapped(*look_at(file, configs[0].label, configs[0].ignore, decimal).text_told())
 
 
 @app.command()

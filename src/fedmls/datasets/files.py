@@ -168,34 +168,32 @@ def text_columns(frame: Any) -> list[str]:
     return [name for name in frame.columns if is_text(frame[name])]
 
 
-class OddCells(NamedTuple):
-    """Why the text in a column is no category, and what to do.  first: a value, for the owner of the rows alone."""
+class Mistake(NamedTuple):
+    """Why a column of text holds no categories, in words without a value of it; and an example, with a value."""
 
-    what: str
-    first: str
+    why: str
     remedy: str
+    example: str = ""
 
 
-def odd_cells(column: Any, decimal: str = DECIMALS[0]) -> OddCells | None:
-    """Return what is odd about a column of text: times, or numbers with something else between them; else nothing."""
+def no_category(column: Any, decimal: str = DECIMALS[0]) -> Mistake | None:
+    """Return why a data frame's column of text holds no categories: times, or numbers with something else between."""
     if column.dtype.kind in "mMc":
         what = "complex numbers" if column.dtype.kind == "c" else "times"
-        return OddCells(f"holds {what}", "", "turn them into numbers, or name it in ignore")
+        return Mistake(f"holds {what}", "turn them into numbers, or name it in ignore")
     there, [other] = column.dropna().tolist(), [mark for mark in DECIMALS if mark != decimal]
     odd = [value for value in there if number_of(value, decimal) is None]
     marked = [value for value in odd if isinstance(value, str) and number_of(value, other) is not None]
     if len(marked) > len(there) / 2:
         name = {".": "point", ",": "comma"}[other]
-        return OddCells(f"holds numbers with a {name}", f"such as {marked[0]!r}", f'take decimal = "{other}"')
+        return Mistake(f"holds numbers with a {name}", f'take decimal = "{other}"', f", such as {marked[0]!r}")
     if not odd or len(odd) > len(there) / 2:
         return None
-    count = f"{len(odd)} {'value' if len(odd) == 1 else 'values'}"
-    row = column.tolist().index(odd[0]) + 1
-    example = "1234.5" if decimal == "." else "1234,5"
-    return OddCells(
-        f"holds numbers but for {count}",
-        f"such as {odd[0]!r} in row {row}",
-        f"leave the cell of a missing value empty, and write numbers like {example}",
+    written = "1234.5" if decimal == "." else "1234,5"
+    return Mistake(
+        f"holds numbers but for {len(odd)} {'value' if len(odd) == 1 else 'values'}",
+        f"leave the cell of a missing value empty, and write numbers like {written}",
+        f", such as {odd[0]!r} in row {column.tolist().index(odd[0]) + 1}",
     )
 
 

@@ -10,12 +10,12 @@ from fedmls.datasets.files import (
     frame_table,
     kind_of,
     label_text,
-    odd_cells,
+    no_category,
     read_frame,
     sorted_classes,
     text_columns,
 )
-from fedmls.datasets.tables import MOST_VALUES, no_column
+from fedmls.datasets.tables import MOST_VALUES, no_column, some
 
 FRAMES = ("CSV", "Parquet")  # kinds of files whose columns have names
 
@@ -39,6 +39,12 @@ class Overview(NamedTuple):
     gaps: dict[str, int]
     decimal: str
     ignored: list[str]
+
+    def text_told(self) -> list[str]:
+        """Return a sentence on the columns of text, if there are any."""
+        columns = some(f"{name!r} ({len(values)} values)" for name, values in self.text.items())
+        remedy = 'a job takes it with categorical = "onehot", or name such columns in ignore'
+        return [f"text is in {columns}; {remedy}"] if self.text else []
 
 
 def look_at(file: Path, label: str | None = None, ignore: Sequence[str] = (), decimal: str | None = None) -> Overview:
@@ -85,19 +91,19 @@ def _look_at(file: Path, label: str | None, ignore: Sequence[str], decimal: str 
 
 
 def _has_commas(column: Any) -> bool:
-    odd = odd_cells(column)
-    return odd is not None and odd.what.endswith("comma")
+    mistake = no_category(column)
+    return mistake is not None and mistake.why.endswith("comma")
 
 
 def _text(features: Any, decimal: str) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return the columns of text with their values, and those that are no categories with the reason."""
     text, unfit = dict[str, list[str]](), dict[str, str]()
     for name in text_columns(features):
-        odd, values = odd_cells(features[name], decimal), sorted({str(one) for one in features[name].dropna()})
-        if odd is not None and odd.first:
-            raise ValueError(f"column {name!r} {odd.what}, {odd.first}; {odd.remedy}")
-        if odd is not None:
-            unfit[name] = odd.what
+        mistake, values = no_category(features[name], decimal), sorted({str(one) for one in features[name].dropna()})
+        if mistake is not None and mistake.example:
+            raise ValueError(f"column {name!r} {mistake.why}{mistake.example}; {mistake.remedy}")
+        if mistake is not None:
+            unfit[name] = mistake.why
         elif len(values) > MOST_VALUES:
             unfit[name] = f"{len(values)} different values"
         else:

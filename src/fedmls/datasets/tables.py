@@ -16,8 +16,8 @@ from fedmls.datasets.files import (
     frame_table,
     kind_of,
     label_text,
+    no_category,
     number_of,
-    odd_cells,
     read_table,
     sorted_classes,
     text_columns,
@@ -206,9 +206,9 @@ def _encoded(frame: Any, categorical: str, decimal: str) -> tuple[Array, list[st
     if not text:
         return np.ascontiguousarray(frame.to_numpy(dtype=float, na_value=np.nan)), list(frame.columns), []
     for name in text:
-        odd = odd_cells(frame[name], decimal)
-        if odd is not None:
-            raise ValueError(f"column {name!r} {', '.join(filter(None, odd[:2]))}; {odd.remedy}")
+        mistake = no_category(frame[name], decimal)
+        if mistake is not None:
+            raise ValueError(f"column {name!r} {mistake.why}{mistake.example}; {mistake.remedy}")
     if categorical == "refuse":
         shown = [f"{name!r} ({frame[name].dropna().iloc[0]!r})" for name in text if frame[name].notna().any()]
         raise ValueError(

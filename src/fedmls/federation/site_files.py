@@ -55,16 +55,16 @@ def split(
         source = source_file(file, label)
     except Unreadable as error:
         raise ValueError(f"{file}: {error}") from None
+    named = by not in PARTITIONERS
+    sites = _by_value(file, source, by) if named else []
+    ignored = list(dict.fromkeys([*ignore, by])) if named else list(ignore)
     if kind_of(file) in FRAMES:
-        decimal = look_at(file, source.label, ignore, decimal).decimal
-    common: dict[str, Any] = {"label": source.label, "columns": source.columns, "ignore": list(ignore)}
+        decimal = look_at(file, source.label, ignored, decimal).decimal
+    common: dict[str, Any] = {"label": source.label, "columns": source.columns, "ignore": ignored}
     common |= {"decimal": decimal or ".", "algorithms": list(algorithms)}
-    if by in PARTITIONERS:
+    if not named:
         whole = NodeConfig(name="all", data=file, state=out, min_rows=1, **common)
         sites = _partitioned(whole, by, clients, alpha, seed)
-    else:
-        sites = _by_value(file, source, by)
-        common["ignore"] = list(dict.fromkeys([*ignore, by]))
     written = {}
     for name, value, rows in sites:
         about = {"name": name, "data": name + source.suffix, "state": f"state/{name}", **common}

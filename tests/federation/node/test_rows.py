@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 import fedmls
+from fedmls.cli import federation as cli
 from fedmls.federation import InProcess, Job, Node, NodeConfig, Refused, Stopped, drive, split
 from fedmls.federation.codec import unseal
 from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
@@ -202,7 +203,9 @@ def test_refusals_name_the_reason_and_no_value(tmp_path):
     secret = "Jane-Doe-1961"
     table = frame()
     table["patient"] = secret
-    told = "there is text in 'patient'; take categorical = \"onehot\" in the job, or name such columns in ignore"
+    told = (
+        "its column 'patient' holds no numbers; set categorical = \"onehot\" in the job, or name the column in ignore"
+    )
     assert refusal(node(tmp_path, "a", table)) == told
     assert refusal(node(tmp_path, "a", table, label="sick")) == "its data has no column 'sick'"
     assert refusal(node(tmp_path, "a", frame(), label=None)) == "its configuration names no label column"
@@ -449,6 +452,19 @@ def test_split_by_a_column_names_sites_after_values_that_are_no_names(tmp_path):
         split(tmp_path / "all.csv", tmp_path / "again", by="ward", label="ill")
 
 
+def test_split_tells_which_value_became_which_site_and_of_text(tmp_path, capsys):
+    table = frame(40).assign(clinic=np.array(["Zürich", "3"])[np.arange(40) % 2], sex="F")
+    table.to_csv(tmp_path / "all.csv", index=False)
+    cli.split(tmp_path / "all.csv", tmp_path / "out", by="clinic", label="ill", ignore=["time"])
+    assert capsys.readouterr().out == (
+        f"2 nodes in {tmp_path / 'out'}, label 'ill':\n"
+        "  clinic-3.toml       20 rows  clinic = 3\n"
+        "  Zurich.toml         20 rows  clinic = Zürich\n"
+        "text is in 'sex' (1 values); a job takes it with categorical = \"onehot\", or name\n"
+        "  such columns in ignore\n"
+    )
+
+
 def test_split_finds_out_about_decimal_commas_and_names_bad_cells(tmp_path):
     table = frame(40).round(3)
     table.to_csv(tmp_path / "all.csv", index=False, sep=";", decimal=",")
@@ -507,9 +523,7 @@ def test_split_from_the_command_line(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("7 nodes in parts, label 'ill':\n")
     assert re.search(r"site-1\.toml +5 rows\n", done.stdout)
-    assert re.search(r"site-7\.toml +4 rows\n", done.stdout)
-    told = "site-3, site-4, site-5, site-6, site-7 would refuse: it has 4 rows and answers\n  only for at least 5"
-    assert done.stdout.endswith(f"{told} (min_rows)\n")
+    assert re.search(r"site-7\.toml +4 rows +too few", done.stdout)
     again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
     assert again.returncode == 2
     assert again.stderr == "error: parts is not empty; name another folder\n"

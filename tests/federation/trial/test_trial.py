@@ -235,7 +235,7 @@ def test_a_file_for_each_site():
 def test_some_files_one_by_one_and_a_column_of_text():
     hospitals(town=True)
     files = [Path("hospitals/east.csv"), Path("hospitals/south.parquet")]
-    told = "node east refuses: there is text in 'town'; take categorical = \"onehot\" in the job, or name such columns"
+    told = "node east refuses: its column 'town' holds no numbers; set categorical = \"onehot\" in the job, or name"
     with pytest.raises(ValueError, match=re.escape(told)):
         trials.begin(None, "inprocess", job(), Source(parts=files, label="ill"))
     trial = trials.begin(None, "inprocess", job(), Source(parts=files, label="ill", ignore=("town",)))
@@ -246,7 +246,7 @@ def test_a_column_that_one_site_alone_has_may_be_ignored():
     hospitals()
     frame = pd.read_csv("hospitals/north.csv").assign(ward="B")
     frame.to_csv("hospitals/north.csv", index=False)
-    with pytest.raises(ValueError, match="node north refuses: there is text in 'ward'"):
+    with pytest.raises(ValueError, match="node north refuses: its column 'ward' holds no numbers"):
         trials.begin(None, "inprocess", job(), Source(parts=Path("hospitals"), label="ill"))
     frame.assign(ward=1).to_csv("hospitals/north.csv", index=False)
     with pytest.raises(ValueError, match="node north has 'ward'; the others have 'age', 'dose'"):
@@ -479,7 +479,7 @@ BAD = {
     "--nodes 40 --data rows.csv --label y --ignore ward": "ask for fewer nodes, or cut by iid",
     "--engine gloo": "unknown engine 'gloo': choose from nvflare, flower",
     "--data rows.csv --label wart": "unknown column 'wart': did you mean 'ward'?",
-    "--data rows.csv --label y": "there is text in 'ward'; take categorical",
+    "--data rows.csv --label y": "'ward' holds no numbers; set categorical",
     "--data rows.csv --label c --by ward --ignore y": "label column has",
     "--data nothing.csv": "nothing.csv is not there",
     "--data rows.csv --by wart": "unknown way to cut, or column, 'wart': did you mean 'ward'?",

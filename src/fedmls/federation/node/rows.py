@@ -10,13 +10,12 @@ from fedmls.datasets.files import (
     Table,
     Unreadable,
     label_text,
+    no_category,
     number_of,
-    odd_cells,
     read_table,
     text_columns,
 )
 from fedmls.datasets.files import sorted_classes as sorted_classes
-from fedmls.datasets.tables import some
 from fedmls.federation.errors import Refused
 from fedmls.federation.node_config import NodeConfig
 from fedmls.types import Array
@@ -89,13 +88,13 @@ def _check_text(features: Any, decimal: str) -> None:
     """Raise Refused if a column holds text; its cells are counted, not shown."""
     text = text_columns(features)
     for name in text:
-        odd = odd_cells(features[name], decimal)
-        if odd is not None:
-            raise Refused(f"its column {name!r} {odd.what}; {odd.remedy}")
+        mistake = no_category(features[name], decimal)
+        if mistake is not None:
+            raise Refused(f"its column {name!r} {mistake.why}; {mistake.remedy}")
     if text:
         raise Refused(
-            f"there is text in {some([repr(name) for name in text], 5)}; "
-            'take categorical = "onehot" in the job, or name such columns in ignore'
+            f'its column {text[0]!r} holds no numbers; set categorical = "onehot" in the job, or name the column in '
+            "ignore"
         )
 
 
@@ -121,8 +120,9 @@ def check_numbers(y: Any) -> None:
 
     labels = np.asarray(y)
     if labels.dtype.kind not in "biuf":
-        odd = odd_cells(pd.Series(labels))
-        raise Refused("its label column holds no numbers" if odd is None else f"its label {odd.what}; {odd.remedy}")
+        mistake = no_category(pd.Series(labels))
+        told = "column holds no numbers" if mistake is None else f"{mistake.why}; {mistake.remedy}"
+        raise Refused(f"its label {told}")
     if not np.isfinite(labels).all():
         raise Refused("its label column has missing or infinite values")
 

@@ -10,6 +10,7 @@ deployment   the logs of the server and of the nodes
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -248,7 +249,7 @@ def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> 
     survey = agree(job, answers)
     problem = problem_of(job, nodes, survey)
     simulation(lambda algorithm, rows, **settings: Simulation(algorithm, rows, RunConfig(**settings)), job, problem)
-    notes = (sites_told(survey), *decimals_told(nodes), *gaps_told(survey, answers))
+    notes = (sites_told(survey), *decimals_told(nodes), *gaps_told(answers))
     return Trial(folder, engine, job, nodes, problem, command, notes)
 
 
@@ -386,16 +387,16 @@ def decimals_told(nodes: Mapping[str, Path]) -> list[str]:
     return [f"numbers are read with a decimal comma: {some(commas)}"] if commas else []
 
 
-def gaps_told(survey: SurveyedProblem, answers: Mapping[str, Surveyed]) -> list[str]:
+def gaps_told(answers: Mapping[str, Surveyed]) -> list[str]:
     """Return a line on missing values and what they become, if there are any."""
-    gaps = dict.fromkeys(survey.columns, 0)
+    gaps: Counter[str] = Counter()
     for one in answers.values():
-        for column, count in zip(one.columns, () if one.counts is None else one.counts.tolist(), strict=False):
-            gaps[column] += one.rows - count
+        if one.counts is not None:
+            gaps.update({column: one.rows - n for column, n in zip(one.columns, one.counts.tolist(), strict=True)})
     found = [f"{column!r} ({count})" for column, count in gaps.items() if count]
     if not found:
         return []
-    return [f"{sum(gaps.values())} gaps are filled with their column's mean over all sites (impute): {some(found)}"]
+    return [f"{gaps.total()} gaps are filled with their column's mean over all sites (impute): {some(found)}"]
 
 
 def simulation(how: Callable[..., Any], job: Job, problem: Problem) -> Any:
