@@ -55,10 +55,10 @@ def split(
         source = source_file(file, label)
     except Unreadable as error:
         raise ValueError(f"{file}: {error}") from None
-    named = by not in PARTITIONERS
+    named, frame = by not in PARTITIONERS, kind_of(file) in FRAMES
     sites = _by_value(file, source, by) if named else []
-    ignored = list(dict.fromkeys([*ignore, by])) if named else list(ignore)
-    if kind_of(file) in FRAMES:
+    ignored = list(dict.fromkeys([*ignore, by])) if named and frame else list(ignore)
+    if frame:
         decimal = look_at(file, source.label, ignored, decimal).decimal
     common: dict[str, Any] = {"label": source.label, "columns": source.columns, "ignore": ignored}
     common |= {"decimal": decimal or ".", "algorithms": list(algorithms)}

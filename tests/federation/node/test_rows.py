@@ -441,6 +441,13 @@ def test_split_by_a_column(tmp_path):
     np.testing.assert_array_equal(read_rows(configs[1]).X, table[COLUMNS].to_numpy()[1::2])
 
 
+def test_split_by_an_array(tmp_path):
+    np.savez(tmp_path / "all.npz", X=np.arange(40.0).reshape(20, 2), y=np.arange(20) % 2, ward=["a", "b"] * 10)
+    written = split(tmp_path / "all.npz", tmp_path / "out", by="ward")
+    assert [file.stem for file in written] == ["a", "b"]
+    np.testing.assert_array_equal(read_rows(NodeConfig.read(next(iter(written)))).X[:, 0], np.arange(0.0, 40, 4))
+
+
 def test_split_by_a_column_names_sites_after_values_that_are_no_names(tmp_path):
     table = frame(40).assign(ward=np.array([3, 12])[np.arange(40) % 2])
     table.to_csv(tmp_path / "all.csv", index=False)
