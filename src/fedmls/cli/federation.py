@@ -201,8 +201,9 @@ def federate(
         return
     options = {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
     options["loss_parameter"] = loss_parameter
+    paths = [*(parts or ()), *(more or ())] or None
     if resume:
-        rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": parts}
+        rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": paths}
         rows |= {"decimal": decimal}
         fixed = options | rows | {"algorithm": algorithm, "set": set_, "job": job}
         for name in (name.replace("_", "-") for name, value in fixed.items() if value):
@@ -210,7 +211,6 @@ def federate(
         trial = trials.reopen(out, engine, changes)
     else:
         wanted = trials.make_job(job, algorithm, set_ or (), options | changes)
-        paths = [*(parts or ()), *(more or ())] or None
         source = trials.Source(paths, data, label, by, tuple(ignore or ()), nodes, decimal)
         trial = trials.begin(out, engine or "nvflare", wanted, source, typed())
     say_wrapped(*trial.notes)
