@@ -176,7 +176,9 @@ def federate(
             metavar="PATH",
         ),
     ] = None,
-    more: Annotated[list[Path] | None, typer.Argument(help="More of --parts: --parts rows/*.csv", metavar="")] = None,
+    more: Annotated[
+        list[Path] | None, typer.Argument(help="More of --parts, as in --parts rows/*.csv", metavar="[PATH]...")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Results folder; results/federation-… unless given.")] = None,
     resume: Annotated[
         bool,

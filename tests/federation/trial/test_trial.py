@@ -585,6 +585,31 @@ def test_the_command_from_begin_to_end(monkeypatch):
     assert read_results(Path("results/federation-1")).setup["command"] == f"fedmls federate {arguments}"
 
 
+def test_the_command_on_a_file_for_each_site():
+    hospitals()
+    files = sorted(map(str, Path("hospitals").iterdir()))
+    arguments = [
+        "--engine",
+        "inprocess",
+        "--label",
+        "ill",
+        "--rounds",
+        "3",
+        "--parts",
+        *files,
+    ]  # as a shell's * gives them
+    done = CliRunner().invoke(app, ["federate", *arguments])
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(
+        "sites: Orleans (30 rows), St-Mary-s (35 rows), east (40 rows), north (45 rows),\n"
+        "  site-3 (55 rows), south (50 rows); no is -1, yes is +1\n"
+        "6 gaps are filled with their column's mean over all sites (impute): 'dose' (6)\n"
+    )
+    assert "difference to the simulation of the same seed: 0 (equal to the last bit)" in done.output
+    again = CliRunner().invoke(app, ["federate", "--resume", *files])
+    assert again.output == "error: with --resume the job is that of the run; leave out --parts\n"
+
+
 def deployed(name, *values):
     missing = find_spec(trials.ENGINES[name].package) is None
     reason = f"{trials.ENGINES[name].title} is not installed: pip install 'fedmls[{name}]'"
