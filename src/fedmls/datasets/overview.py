@@ -64,8 +64,6 @@ def look_at(file: Path, label: str | None = None, ignore: Sequence[str] = (), de
 
 def _look_at(file: Path, label: str | None, ignore: Sequence[str], decimal: str | None) -> Overview:
     frame = frame_table(read_frame(file, decimal=decimal or DECIMALS[0])).features
-    if decimal is None and kind_of(file) == "CSV" and any(_has_commas(frame[name]) for name in text_columns(frame)):
-        return _look_at(file, label, ignore, DECIMALS[1])
     names = list(frame.columns)
     label = names[-1] if label is None else label
     for name in (label, *ignore):
@@ -73,6 +71,8 @@ def _look_at(file: Path, label: str | None, ignore: Sequence[str], decimal: str 
             raise ValueError(no_column(name, names))
     if frame.empty:
         raise ValueError("it holds no rows")
+    if decimal is None and kind_of(file) == "CSV" and _has_commas(frame.drop(columns=list(ignore))):
+        return _look_at(file, label, ignore, DECIMALS[1])
     features = frame.drop(columns=[label, *ignore])
     text, unfit = _text(features, decimal or DECIMALS[0])
     gaps = {name: int(count) for name, count in features.isna().sum().items() if count}
@@ -90,9 +90,9 @@ def _look_at(file: Path, label: str | None, ignore: Sequence[str], decimal: str 
     )
 
 
-def _has_commas(column: Any) -> bool:
-    mistake = no_category(column)
-    return mistake is not None and mistake.why.endswith("comma")
+def _has_commas(frame: Any) -> bool:
+    mistakes = [no_category(frame[name]) for name in text_columns(frame)]
+    return any(mistake is not None and mistake.why.endswith("comma") for mistake in mistakes)
 
 
 def _text(features: Any, decimal: str) -> tuple[dict[str, list[str]], dict[str, str]]:
