@@ -156,8 +156,9 @@ def test_the_folder_is_one_that_a_report_reads():
         ({"nodes": ["east", "west"], "impute": True}, {"by": "ward"}),
         ({"algorithm": fedmls.FedAvg(participants=2), "reduction": "mean", "intercept": False}, {"by": "ward"}),
         ({"certificate": 5.0, "until": 1e9}, {"by": "ward"}),
+        ({"secure": True, "standardise": True, "reduction": "mean"}, {"by": "ward"}),
     ],
-    ids=["plain", "standardised", "regression", "some nodes", "participants", "proved"],
+    ids=["plain", "standardised", "regression", "some nodes", "participants", "proved", "secure"],
 )
 def test_the_simulation_is_of_the_same_rows_prepared_alike(options, rows):
     rows = dict(rows)
@@ -225,7 +226,7 @@ def test_a_file_for_each_site():
     assert outcome.trial.notes == (
         "sites: Orleans (30 rows), St-Mary-s (35 rows), east (40 rows), north (45 rows), site-3 (55 rows), south (50 "
         "rows); no is -1, yes is +1",
-        "6 gaps are filled with their column's mean over all sites (impute): 'dose' (6)",
+        "6 gaps are filled with the column's mean over all sites (impute): 'dose' (6)",
         "not read in hospitals: about.txt",
     )
     assert sorted(file.name for file in Path("out/parts").glob("*.csv")) == []  # the rows stay where they are
@@ -235,7 +236,7 @@ def test_a_file_for_each_site():
 def test_some_files_one_by_one_and_a_column_of_text():
     hospitals(town=True)
     files = [Path("hospitals/east.csv"), Path("hospitals/south.parquet")]
-    told = "node east refuses: its column 'town' holds no numbers; set categorical = \"onehot\" in the job, or name"
+    told = "node east refuses: its column 'town' holds no numbers; set categorical = \"onehot\" in the job"
     with pytest.raises(ValueError, match=re.escape(told)):
         trials.begin(None, "inprocess", job(), Source(parts=files, label="ill"))
     trial = trials.begin(None, "inprocess", job(), Source(parts=files, label="ill", ignore=("town",)))
@@ -603,7 +604,7 @@ def test_the_command_on_a_file_for_each_site():
     assert done.output.startswith(
         "sites: Orleans (30 rows), St-Mary-s (35 rows), east (40 rows), north (45 rows),\n"
         "  site-3 (55 rows), south (50 rows); no is -1, yes is +1\n"
-        "6 gaps are filled with their column's mean over all sites (impute): 'dose' (6)\n"
+        "6 gaps are filled with the column's mean over all sites (impute): 'dose' (6)\n"
     )
     assert "difference to the simulation of the same seed: 0 (equal to the last bit)" in done.output
     again = CliRunner().invoke(app, ["federate", "--resume", *files])

@@ -246,7 +246,7 @@ def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> 
     if job.privacy is not None:
         job.privacy.epsilon(job.rounds)  # whether there is an accountant
     answers = answers_of(job, nodes)
-    survey = agree(job, answers)
+    survey = survey_of(job, answers)
     problem = problem_of(job, nodes, survey)
     simulation(lambda algorithm, rows, **settings: Simulation(algorithm, rows, RunConfig(**settings)), job, problem)
     notes = (sites_told(survey), *decimals_told(nodes), *gaps_told(answers))
@@ -337,7 +337,7 @@ def _check_memory(engine: type[Deployment], n: int) -> None:
 
 def problem_of(job: Job, nodes: Mapping[str, Path], survey: SurveyedProblem | None = None) -> Problem:
     """Return the rows of all nodes as one problem, prepared as the job says."""
-    survey = survey or agree(job, answers_of(job, nodes))
+    survey = survey or survey_of(job, answers_of(job, nodes))
     rows = [read_rows(NodeConfig.read(nodes[name])) for name in survey.nodes]
     parts = [prepared(one, survey.columns, survey.means, survey.scales) for one in rows]
     if any(map(is_sparse, parts)):
@@ -359,6 +359,11 @@ def problem_of(job: Job, nodes: Mapping[str, Path], survey: SurveyedProblem | No
         weights=survey.weights,
         classes=survey.classes,
     )
+
+
+def survey_of(job: Job, answers: Mapping[str, Surveyed]) -> SurveyedProblem:
+    """Return what the server will learn before round 1; sums are not masked here."""
+    return agree(replace(job, secure=False), dict(answers))
 
 
 def answers_of(job: Job, nodes: Mapping[str, Path]) -> dict[str, Surveyed]:
@@ -396,7 +401,8 @@ def gaps_told(answers: Mapping[str, Surveyed]) -> list[str]:
     found = [f"{column!r} ({count})" for column, count in gaps.items() if count]
     if not found:
         return []
-    return [f"{gaps.total()} gaps are filled with their column's mean over all sites (impute): {some(found)}"]
+    count = f"{gaps.total()} gap{'s are' if gaps.total() > 1 else ' is'}"
+    return [f"{count} filled with the column's mean over all sites (impute): {some(found)}"]
 
 
 def simulation(how: Callable[..., Any], job: Job, problem: Problem) -> Any:
