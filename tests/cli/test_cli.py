@@ -43,6 +43,8 @@ def test_reproduce_writes_a_results_folder(reproduced):
         "summary.csv",
         "summary.md",
         "setup.json",
+        "model.npz",
+        "model.json",
         "figure.png",
         "figure.pdf",
         "variants.png",
@@ -139,7 +141,7 @@ def test_holdout_measures_accuracy_on_rows_that_were_not_used(tmp_path):
 
 
 def test_the_split_of_the_released_code():
-    problem, metrics = Experiment(paper.spec(1, 1, holdout=0.2)).split(3)
+    problem, metrics, _ = Experiment(paper.spec(1, 1, holdout=0.2)).split(3)
     assert len(problem.y) == 559
     assert len(metrics["test_accuracy"].y) == 140
     whole, none = Experiment(paper.spec(1, 1)).split(3)

@@ -139,6 +139,13 @@ def federate(
     loss: Annotated[
         str | None, typer.Option(help="hinge unless given; fedmls list shows all.", autocompletion=losses)
     ] = None,
+    categorical: Annotated[
+        str | None,
+        typer.Option(
+            help="onehot: a column of text becomes a 0/1 column for each of its levels; refuse unless given.",
+            autocompletion=one_of_names("onehot", "refuse"),
+        ),
+    ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="The server sees sums over nodes only.")] = False,
     certificate: Annotated[
         float | None, typer.Option(help="Prove the gap, for a model within this distance of 0.", metavar="RADIUS")
@@ -174,6 +181,7 @@ def federate(
 
     changes = {"rounds": rounds, "until": until}
     options = {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
+    options["categorical"] = categorical
     if resume:
         rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": parts}
         fixed = options | rows | {"algorithm": algorithm, "set": set_, "job": job}

@@ -22,6 +22,22 @@ def runs_told(spec: Any, folder: Path) -> str:
     return f"{what} ({counted(curves, 'curve')}, {counted(seeds, 'seed')}) into {folder}"
 
 
+def model_told(folder: Path) -> list[str]:
+    """Which run's model is kept in the folder, and how to use it."""
+    import shlex
+
+    from fedmls.experiments.best_model import sentence
+    from fedmls.results.layout import MODEL_TEXT
+    from fedmls.results.model import read_description
+
+    if not (folder / MODEL_TEXT).exists():
+        return ["no model is kept: every run has diverged"]
+    return [
+        f"{MODEL_TEXT}: {sentence(read_description(folder))}",
+        f"  fedmls predict {shlex.quote(str(folder))} NEW.csv --out predictions.csv",
+    ]
+
+
 def typed() -> str:
     """The command as it was given."""
     import shlex

@@ -7,6 +7,7 @@ in :mod:`fedmls.datasets.tables`, for a node of a federation in :mod:`fedmls.fed
 import gzip
 import threading
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile, is_zipfile
@@ -68,13 +69,19 @@ def frame_table(frame: Any) -> Table:
     return Table(frame, list(frame.columns), {})
 
 
-def read_frame(file: Path, as_text: bool = False) -> Any:
-    """A CSV or Parquet file. as_text: the cells of a CSV to the letter, as they are written."""
+def read_frame(file: Path, as_text: bool = False, text: Sequence[str] = ()) -> Any:
+    """A CSV or Parquet file.
+
+    as_text: the cells of a CSV to the letter, as they are written.  text: columns that are text even where they look
+    like numbers.
+    """
     import pandas as pd
 
     if kind_of(file) == "Parquet":
         return pd.read_parquet(file)
-    options: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_text else {}
+    options: dict[str, Any] = {"dtype": dict.fromkeys(text, str)}
+    if as_text:
+        options = {"dtype": str, "keep_default_na": False}
     frame = pd.read_csv(file, sep=_separator(file), **options)
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for names of the rows
         raise ValueError("its rows have more values than its first line has names")

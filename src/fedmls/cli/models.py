@@ -1,0 +1,36 @@
+"""The command of trained models: predict."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmls.cli.app import app, reports_errors
+from fedmls.cli.output import say
+
+
+@app.command()
+@reports_errors
+def predict(
+    folder: Annotated[Path, typer.Argument(help="A results folder with a model, or its model.json.", metavar="FOLDER")],
+    file: Annotated[Path, typer.Argument(help="New rows: CSV, Parquet, svmlight or NPZ.", metavar="FILE")],
+    out: Annotated[Path, typer.Option(help="The predictions, a CSV file.", metavar="FILE")],
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A column of FILE to copy beside the predictions; may be repeated.")
+    ] = None,
+) -> None:
+    """The predictions of a trained model for new rows.
+
+    FOLDER is one of fedmls federate, run or reproduce. FILE needs no label; columns may be in any order, and others
+    among them. The CSV has a row for each: the prediction; for classes also the score, above 0 for the larger class,
+    and with the logistic loss that class's probability. If FILE has the label, it is told how many are right.
+    """
+    from fedmls.files import whole_file
+    from fedmls.results.pipeline import predict_file
+
+    if out.suffix.lower() != ".csv":
+        raise ValueError(f"--out is {str(out)!r}; predictions are written as CSV: name a file that ends in .csv")
+    table, notes = predict_file(folder, file, keep or ())
+    with whole_file(out) as stream:
+        stream.write(table.to_csv(index=False).encode())
+    say(*notes, f"{len(table)} predictions in {out}")
