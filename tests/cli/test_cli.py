@@ -144,7 +144,7 @@ def test_the_split_of_the_released_code():
     problem, metrics, _ = Experiment(paper.spec(1, 1, holdout=0.2)).split(3)
     assert len(problem.y) == 559
     assert len(metrics["test_accuracy"].y) == 140
-    whole, none = Experiment(paper.spec(1, 1)).split(3)
+    whole, none, _ = Experiment(paper.spec(1, 1)).split(3)
     assert len(whole.y) == 699
     assert none == {}
     assert whole.n == problem.n == 10

@@ -191,22 +191,21 @@ def predict_file(folder: str | Path, file: Path, keep: Sequence[str] = ()) -> Pr
     loss "probability", that of the larger class.
     """
     described = read_description(folder)
-    rows = _rows(file, described)
-    fitted, notes = pipeline(described), list[str]()
+    rows, fitted = _rows(file, described), pipeline(described)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = {"prediction": fitted.predict(rows)}
-            scores = fitted.decision_function(rows) if described.model.classes else None
+            features = fitted[:-1].transform(rows)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
-    notes += dict.fromkeys(str(one.message) for one in caught)
-    if scores is not None:
-        found["score"] = scores
-        if described.loss == "logistic":
-            found["probability"] = fitted.predict_proba(rows)[:, 1]
-    table = pd.DataFrame({**_kept(file, rows, keep), **found})
-    return Predictions(table, [*notes, *_measured(described, rows, found["prediction"])])
+    linear = fitted[-1]
+    found = {"prediction": linear.predict(features)}
+    if described.model.classes:
+        found["score"] = linear.decision_function(features)
+    if described.loss == "logistic":
+        found["probability"] = linear.predict_proba(features)[:, 1]
+    notes = [*(str(one.message) for one in caught), *_measured(described, rows, found["prediction"])]
+    return Predictions(pd.DataFrame({**_kept(file, rows, keep), **found}), notes)
 
 
 def _rows(file: Path, described: Description) -> Any:

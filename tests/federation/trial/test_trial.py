@@ -114,7 +114,7 @@ def test_the_papers_rows_are_the_default():
     assert outcome.last["objective"] == pytest.approx(expected.history["objective"].iloc[-1], rel=1e-12)
     assert outcome.difference == 0
     assert {file.name for file in Path("out").iterdir()} == {
-        *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "lock", "model.npz", "setup.json"),
+        *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "lock", "model.npz", "model.json", "setup.json"),
         *("parts", "summary.csv", "summary.md", "trial.json"),
     }
     assert "the job is on its way" in said

@@ -116,12 +116,13 @@ def _check_levels(body: Surveyed, job: Job) -> None:
             raise MessageError(f"levels of a column {column!r:.60} that it does not have")
         if len({*levels}) != len(levels) or len(levels) > MOST_LEVELS:
             raise MessageError(f"levels of column {column!r:.60} are more than {MOST_LEVELS}, or two are the same")
-    for column, counts in (body.level_counts or {}).items():
-        levels, there = (body.levels or {}).get(column, []), body.counts[body.columns.index(column)]
-        if len(counts) != len(levels) or sum(counts) > there:
-            raise MessageError(f"level_counts of column {column!r:.60} are not of its levels, or of too many rows")
-    if body.level_counts is not None and {*body.level_counts} != {*(body.levels or {})}:
+    if body.level_counts is None or body.levels is None:
+        return
+    if {*body.level_counts} != {*body.levels}:
         raise MessageError("level_counts is not of the columns that have levels")
+    for column, counts in body.level_counts.items():
+        if len(counts) != len(body.levels[column]) or sum(counts) > body.counts[body.columns.index(column)]:
+            raise MessageError(f"level_counts of column {column!r:.60} are not of its levels, or of too many rows")
 
 
 def begun(data: bytes, asked: Message[Body]) -> float:
