@@ -58,3 +58,10 @@ def federation(folder, transport=InProcess, **job):
     files = clinics(folder / "parts")
     Job(**{"rounds": 12, "categorical": "onehot"} | job).write(folder / "job")
     return drive(folder / "job", transport(nodes(files)))
+
+
+def write_nodes(files):
+    """Write the configuration of a node beside each file, as ``fedmls federate --parts`` takes them."""
+    for file in files:
+        text = f'name = "{file.stem}"\ndata = "{file.name}"\nstate = "state/{file.stem}"\nlabel = "ill"\n'
+        file.with_suffix(".toml").write_text(text, encoding="utf-8")

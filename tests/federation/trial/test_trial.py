@@ -26,6 +26,7 @@ from fedmls.federation.trial import execute as federating
 from fedmls.federation.trial import prepare as trials
 from fedmls.federation.trial.prepare import Source
 from fedmls.results.read import read_results
+from tests.support.clinics import clinics, patients, with_gaps, write_nodes
 from tests.support.federations import wait_until
 from tests.support.problems import svm
 
@@ -492,3 +493,37 @@ def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_
     [difference] = re.findall(r"simulation of the same seed: (\S+)", again.stdout)
     assert float(difference) <= 1e-12
     assert not marked(f"{folder}|")
+
+
+def from_files_to_predictions(command, engine):
+    """Six clinics, whose files say the same in six ways: train over the engine, and predict for new rows."""
+    write_nodes(clinics(Path("clinics")))
+    with_gaps(patients(100, seed=50)).drop(columns="ill").to_csv("new.csv", index=False)
+    options = ["--parts", "clinics", "--categorical", "onehot", "--rounds", "6", "--engine", engine]
+    told = command("federate", *options, "--out", "results/ill")
+    assert "difference to the simulation of the same seed: 0 (equal to the last bit)" in told
+    assert command("predict", "results/ill", "new.csv", "--out", "out.csv") == "100 predictions in out.csv\n"
+    found = pd.read_csv("out.csv")
+    assert found["prediction"].tolist() == fedmls.load("results/ill").predict(pd.read_csv("new.csv")).tolist()
+    assert np.mean(found["prediction"] == patients(100, seed=50)["ill"]) > 0.7
+
+
+def test_from_six_files_to_predictions():
+    def command(*arguments):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    from_files_to_predictions(command, "inprocess")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("engine", [deployed("nvflare"), deployed("flower")])
+def test_from_six_files_to_predictions_over_a_real_engine(engine):
+    def command(*arguments):
+        call = [sys.executable, "-m", "fedmls", *arguments]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    from_files_to_predictions(command, engine)
