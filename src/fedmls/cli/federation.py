@@ -7,7 +7,7 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import algorithms, cuts, losses, one_of_names
-from fedmls.cli.output import say, typed
+from fedmls.cli.output import model_told, say, typed
 
 
 @app.command()
@@ -193,5 +193,5 @@ def federate(
         source = trials.Source(parts, data, label, by, tuple(ignore or ()), nodes)
         trial = trials.begin(out, engine or "nvflare", wanted, source, typed())
     outcome = federating.run(trial, say)
-    say(*federating.summary(outcome))
+    say(*federating.summary(outcome), *model_told(trial.folder))
     say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())))

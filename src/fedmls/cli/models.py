@@ -21,9 +21,11 @@ def predict(
 ) -> None:
     """The predictions of a trained model for new rows.
 
-    FOLDER is one of fedmls federate, run or reproduce. FILE needs no label; columns may be in any order, and others
-    among them. The CSV has a row for each: the prediction; for classes also the score, above 0 for the larger class,
-    and with the logistic loss that class's probability. If FILE has the label, it is told how many are right.
+    FOLDER is one of fedmls federate, run or reproduce.
+    FILE needs no label; columns may be in any order, and others among them.
+    The CSV has the prediction for each row, and for classes the score:
+    above 0 for the larger class, whose probability is there for logistic.
+    If FILE has the label, it is told how good the predictions are.
     """
     from fedmls.files import whole_file
     from fedmls.results.pipeline import predict_file

@@ -23,19 +23,20 @@ def runs_told(spec: Any, folder: Path) -> str:
 
 
 def model_told(folder: Path) -> list[str]:
-    """Which run's model is kept in the folder, and how to use it."""
+    """Which run's model is kept in the folder, if there were several, and how to use it."""
     import shlex
 
-    from fedmls.experiments.best_model import sentence
     from fedmls.results.layout import MODEL_TEXT
     from fedmls.results.model import read_description
 
     if not (folder / MODEL_TEXT).exists():
         return ["no model is kept: every run has diverged"]
-    return [
-        f"{MODEL_TEXT}: {sentence(read_description(folder))}",
-        f"  fedmls predict {shlex.quote(str(folder))} NEW.csv --out predictions.csv",
-    ]
+    trained = read_description(folder).trained
+    told = f"To use the model: fedmls predict {shlex.quote(str(folder))} NEW.csv --out predictions.csv"
+    if "curve" not in trained:
+        return [told]
+    names = ", ".join(part for part in trained["curve"].values() if part)
+    return [told, f"It is that of the best curve, {names}, with its first seed, {trained['seed']}."]
 
 
 def typed() -> str:

@@ -32,6 +32,7 @@ from fedmls.types import Array
 
 MISSING = ("refuse", "mean", "drop", "keep")
 CATEGORICAL = ("refuse", "onehot")
+REST = "the rest"  # the class of all labels but the one to tell from them
 
 
 class Data(NamedTuple):
@@ -362,7 +363,7 @@ def labels(y: Any, positive: Any = None, name: str = "y", classes: bool = False)
     if wanted not in found:
         raise ValueError(f"positive is {positive!r}, but the label {name!r} has {some([repr(one) for one in found])}")
     others = [one for one in found if one != wanted]
-    return np.where(texts == wanted, 1.0, -1.0), (others[0] if len(others) == 1 else "the rest", wanted)
+    return np.where(texts == wanted, 1.0, -1.0), (others[0] if len(others) == 1 else REST, wanted)
 
 
 def mapping(label: str, classes: tuple[str, str]) -> str:

@@ -70,10 +70,3 @@ def described(run: Run, labels: Labels, problem: Problem, data: Data | None, pre
         training(run, {"how": "simulation", "curve": curve, "chosen": WHY, **about}),
         proof(run),
     )
-
-
-def sentence(described: Description) -> str:
-    """Return whose model is kept, in a sentence."""
-    trained = described.trained
-    parts = [part for part in trained["curve"].values() if part]
-    return f"model of {', '.join(parts)}, seed {trained['seed']} ({trained['chosen']})"

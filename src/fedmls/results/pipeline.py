@@ -17,7 +17,7 @@ from sklearn.svm import LinearSVC
 from fedmls.checks import is_sparse
 from fedmls.datasets.categories import Column, indicators, level_codes, level_texts
 from fedmls.datasets.files import UNREADABLE, kind_of, label_text, number_of, read_frame, read_table
-from fedmls.datasets.tables import no_column, some
+from fedmls.datasets.tables import REST, no_column, some
 from fedmls.results.model import Description, read_description
 from fedmls.types import Array
 
@@ -244,7 +244,10 @@ def _measured(described: Description, rows: Any, predicted: Any) -> list[str]:
         return []
     what = f"on {there.sum()} rows with the label {described.label!r}"
     if described.model.classes:
+        low, high = described.model.classes
         told, wanted = ([label_text(one) for one in each] for each in (predicted[there].tolist(), y[there].tolist()))
+        if low == REST:
+            wanted = [one if one == high else REST for one in wanted]
         right = np.mean([one == other for one, other in zip(told, wanted, strict=True)])
         return [f"accuracy {what}: {right:.4g}"]
     error = np.abs(predicted[there] - y[there].to_numpy(dtype=float)).mean()

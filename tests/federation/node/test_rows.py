@@ -206,7 +206,8 @@ def test_refusals_name_the_reason_and_no_value(tmp_path):
     table = frame()
     table["patient"] = secret
     message = (
-        "its column 'patient' holds no numbers; set categorical = \"onehot\" in the job, or name the column in ignore"
+        "its column 'patient' holds no numbers; set categorical = \"onehot\" in the job (--categorical onehot), "
+        "or name the column in ignore"
     )
     assert refusal(node(tmp_path, "a", table)) == message
     table["patient"] = ["1.5"] * 30 + [secret] * 10

@@ -72,8 +72,8 @@ def _levels(site: Site, job: Job) -> dict[str, dict[str, int]] | None:
         return {} if is_sparse(rows.X) else told_levels(rows, site.config.min_rows)
     if rows.levels:
         raise Refused(
-            f'its column {next(iter(rows.levels))!r} holds no numbers; set categorical = "onehot" in the job, or name '
-            "the column in ignore"
+            f'its column {next(iter(rows.levels))!r} holds no numbers; set categorical = "onehot" in the job '
+            "(--categorical onehot), or name the column in ignore"
         )
     return None
 
