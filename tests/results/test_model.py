@@ -103,6 +103,9 @@ def test_columns_in_any_order_others_ignored_and_missing_ones_named(trained):
         model.predict(new[COLUMNS].to_numpy())
     with pytest.raises(ValueError, match=r"column 'age' holds numbers in the model, but here 'old'; leave the cell"):
         model.predict(new.astype({"age": object}).replace({"age": {new["age"][3]: "old"}}))
+    with pytest.raises(ValueError, match="column 'age' holds numbers in the model, but here datetime64"):
+        model.predict(new.assign(age=pd.Timestamp("2026-01-01")))
+    np.testing.assert_array_equal(model.decision_function(new.astype({"age": str})), scores)
     with pytest.raises(ValueError, match="the rows hold an infinite value"):
         model.predict(new.assign(age=np.inf))
 

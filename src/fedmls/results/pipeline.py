@@ -165,8 +165,10 @@ def _unknown(levels: dict[str, list[str]]) -> str:
 
 def _numbers(name: str, values: Any) -> Array:
     """Return a column of numbers, NaN where a value is missing."""
+    if values.dtype.kind in "mMc":
+        raise ValueError(f"column {name!r} holds numbers in the model, but here {values.dtype}; turn them into numbers")
     try:
-        return np.asarray(values.to_numpy(dtype=float, na_value=np.nan))[:, None]
+        return np.asarray(pd.to_numeric(values).to_numpy(dtype=float, na_value=np.nan))[:, None]
     except (TypeError, ValueError):
         odd = next((one for one in values.dropna() if number_of(one) is None), None)
         raise ValueError(

@@ -363,7 +363,7 @@ BAD = {
     "--nodes 40 --data rows.csv --label y --ignore ward": "ask for fewer nodes, or cut by iid",
     "--engine gloo": "unknown engine 'gloo': choose from nvflare, flower",
     "--data rows.csv --label wart": "unknown column 'wart': did you mean 'ward'?",
-    "--data rows.csv --label y": "'ward' holds no numbers; encode it, or name it in ignore",
+    "--data rows.csv --label y": "'ward' holds no numbers; set categorical = \"onehot\" in the job (--categorical",
     "--data rows.csv --label c --by ward --ignore y": "label column has",
     "--data nothing.csv": "nothing.csv is not there",
     "--data rows.csv --by wart": "unknown way to cut, or column, 'wart': did you mean 'ward'?",
@@ -515,6 +515,13 @@ def test_from_six_files_to_predictions():
         return done.stdout
 
     from_files_to_predictions(command, "inprocess")
+
+
+def test_with_secure_sums_levels_move_together_and_scores_do_not():
+    write_nodes(clinics(Path("clinics")))
+    wanted = job(algorithm=fedmls.FedMLSB(), categorical="onehot", secure=True, standardise=True, rounds=10)
+    outcome, _ = run(wanted, Source(parts=Path("clinics")))
+    assert outcome.difference < 1e-10
 
 
 @pytest.mark.processes
