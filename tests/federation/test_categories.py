@@ -126,6 +126,9 @@ def test_sites_that_do_not_fit_are_named(tmp_path):
     message = "node a refuses: its column 'ward' has more than 100 different values"
     with pytest.raises(Stopped, match=message):
         run(tmp_path, sites(tmp_path, many, min_rows=1))
+    alike = [table[["ward", "ill"]].assign(ward="roof") for table in tables]
+    with pytest.raises(Stopped, match="the columns 'ward' have one value each; there is nothing to learn from"):
+        run(tmp_path, sites(tmp_path, alike))
     with pytest.raises(Stopped, match="node a refuses: its column 'ward' holds no numbers; set categorical"):
         run(tmp_path, sites(tmp_path, tables), categorical=None)
     twice = [table.assign(**{"smoker=yes": 1.0}) for table in tables]

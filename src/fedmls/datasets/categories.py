@@ -36,9 +36,13 @@ class Column(NamedTuple):
         return [self.name] if self.levels is None else [f"{self.name}={level}" for level in self.shown]
 
 
-def features_of(columns: Iterable[Column]) -> list[str]:
-    """Return the names of the features that these columns become; raise a ValueError if two have one name."""
-    names = [name for column in columns for name in column.features]
+def features_of(columns: Iterable[str], levels: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names of the features that these columns become; raise a ValueError if two have one name.
+
+    levels: of the columns of categories.
+    """
+    named = [Column(name, tuple(levels[name]) if name in levels else None) for name in columns]
+    names = [name for column in named for name in column.features]
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"two features are called {twice!r}; rename a column")

@@ -216,20 +216,18 @@ def _encoded(frame: Any, categorical: str) -> tuple[Array, list[str], dict[str, 
             f"no numbers are in {some(shown or text, 5)}; "
             'take categorical = "onehot" for a 0/1 column of each value, or name such columns in ignore'
         )
-    parts, columns, notes = [], list[Column](), []
+    parts, levels, notes = [], dict[str, tuple[str, ...]](), []
     for name in frame.columns:
-        if name in text:
-            texts = level_texts(frame[name])
-            column = Column(name, _levels(name, texts))
-            told = f"0/1 for {some(column.shown)}" if column.shown else "one value only, left out"
-            notes.append(f"column {name!r}: {told}")
-            parts.append(indicators(level_codes(texts, column.levels or ()), column))
-        else:
-            column = Column(name)
+        if name not in text:
             parts.append(frame[name].to_numpy(dtype=float, na_value=np.nan)[:, None])
-        columns.append(column)
-    levels = {column.name: column.levels for column in columns if column.levels is not None and column.shown}
-    return np.ascontiguousarray(np.concatenate(parts, axis=1)), features_of(columns), levels, notes
+            continue
+        texts = level_texts(frame[name])
+        levels[name] = _levels(name, texts)
+        column = Column(name, levels[name])
+        told = f"0/1 for {some(column.shown)}" if column.shown else "one value only, left out"
+        notes.append(f"column {name!r}: {told}")
+        parts.append(indicators(level_codes(texts, levels[name]), column))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)), features_of(frame.columns, levels), levels, notes
 
 
 def _check_text(name: str, column: Any) -> None:

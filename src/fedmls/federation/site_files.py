@@ -9,7 +9,7 @@ import numpy as np
 import tomli_w
 
 from fedmls.checks import unknown
-from fedmls.datasets.categories import Column, features_of
+from fedmls.datasets.categories import features_of
 from fedmls.datasets.files import kind_of, read_frame
 from fedmls.federation.errors import Refused
 from fedmls.federation.node.rows import SiteRows, column_sums, encoded, label_texts, prepared, read_rows
@@ -74,7 +74,7 @@ PARTITIONERS: dict[str, Callable[[SiteRows, int, float, int], Any]] = {
 
 def _filled(rows: SiteRows) -> Any:
     """Return the rows as numbers: each level of a category has a column, and missing values are their column's mean."""
-    features = features_of(Column(name, rows.levels.get(name)) for name in rows.columns)
+    features = features_of(rows.columns, rows.levels)
     counts, sums, _ = column_sums(encoded(rows, features, rows.levels), least=1)
     return prepared(rows, features, sums / np.maximum(counts, 1), None, rows.levels)
 

@@ -47,7 +47,7 @@ def surveyed(site: Site, job: Job) -> Surveyed:
         counts, sums, squares = column_sums(rows, site.config.min_rows)
     elif np.isnan(rows.X.data if is_sparse(rows.X) else rows.X).any():
         raise Refused("its rows have missing values; fill them in, or set impute")
-    levels = _levels(site, job)
+    told = _levels(site, job)
     if job.secure:  # they are told later, masked
         counts = sums = squares = None
     return Surveyed(
@@ -60,8 +60,10 @@ def surveyed(site: Site, job: Job) -> Surveyed:
         reports_objective=site.config.report_objective,
         key=secure_sums.public_key(own_key(site.config)) if job.secure else None,
         label=rows.label,
-        levels=None if levels is None else {name: list(found) for name, found in levels.items()},
-        level_counts=None if levels is None or counts is None else {n: list(f.values()) for n, f in levels.items()},
+        levels=None if told is None else {name: list(levels) for name, levels in told.items()},
+        level_counts=None
+        if told is None or counts is None
+        else {name: list(levels.values()) for name, levels in told.items()},
     )
 
 

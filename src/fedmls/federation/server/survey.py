@@ -59,9 +59,9 @@ def agree(job: Job, replies: dict[str, Surveyed]) -> SurveyedProblem:
     found = [replies[node] for node in nodes]
     table = _agreed_columns(nodes, found)
     levels = None if job.categorical is None else _agreed_levels(nodes, found, table)
-    columns = features_of(
-        Column(name, None if (of := (levels or {}).get(name)) is None else tuple(of)) for name in table
-    )
+    columns = features_of(table, levels or {})
+    if not columns:
+        raise ValueError(f"the columns {_some(table)} have one value each; there is nothing to learn from")
     classes = _agreed_classes(nodes, found) if job.get_loss().is_classification else None
     means, scales = _means_and_scales(job, columns, levels, found)
     rows = np.array([one.rows for one in found])
