@@ -50,7 +50,7 @@ def test_with_the_label_it_tells_how_many_are_right(logistic, tmp_path):
     found = pd.read_csv(tmp_path / "out.csv")
     right = np.mean(found["prediction"][10:] == new["ill"][10:])
     assert done.stdout.splitlines() == [
-        "levels that the model does not know count as none of its levels: column 'ward' has 1 ('garden')",
+        "unknown levels count as none: column 'ward' has 1 ('garden')",
         f"accuracy on 40 rows with the label 'ill': {right:.4g}",
         f"50 predictions in {tmp_path / 'out.csv'}",
     ]
@@ -69,7 +69,7 @@ def test_levels_that_look_like_numbers_stay_as_they_are_written(tmp_path):
     new = table[table["ward"] == "01"].assign(ward=lambda rows: rows["ward"].mask(rows.index < 4))
     new.to_csv(tmp_path / "new.csv", index=False)
     done = predict(out, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
-    assert "does not know" not in done.stdout
+    assert "unknown" not in done.stdout
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["score"], fedmls.load(out).decision_function(new))
 
 

@@ -114,7 +114,7 @@ def test_an_unknown_level_is_no_level_and_told_once(trained):
     folder, _, _ = trained
     model, new = fedmls.load(folder), patients(3, seed=7)
     new["ward"], new["smoker"] = ["garden", "roof", "garden"], ["perhaps", "yes", "no"]
-    message = "levels that the model does not know count as none of its levels: column 'ward' has 2 ('garden', 'roof')"
+    message = "unknown levels count as none: column 'ward' has 2 ('garden', 'roof')"
     with pytest.warns(UserWarning, match=f"^{re.escape(message)}; column 'smoker' has 1") as told:
         features = model[0].transform(new)
     assert len(told) == 1

@@ -32,11 +32,11 @@ def model_told(folder: Path) -> list[str]:
     if not (folder / MODEL_TEXT).exists():
         return ["no model is kept: every run has diverged"]
     trained = read_description(folder).trained
-    told = f"To use the model: fedmls predict {shlex.quote(str(folder))} NEW.csv --out predictions.csv"
+    told = f"To predict: fedmls predict {shlex.quote(str(folder))} NEW.csv --out predictions.csv"
     if "curve" not in trained:
         return [told]
     names = ", ".join(part for part in trained["curve"].values() if part)
-    return [told, f"It is that of the best curve, {names}, with its first seed, {trained['seed']}."]
+    return [told, f"The model is that of the best curve, {names}, with its first seed, {trained['seed']}."]
 
 
 def typed() -> str:

@@ -160,7 +160,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 def _unknown(levels: dict[str, list[str]]) -> str:
     found = [f"column {name!r} has {len(each)} ({some(map(repr, each), 3)})" for name, each in levels.items()]
-    return f"levels that the model does not know count as none of its levels: {'; '.join(found)}"
+    return f"unknown levels count as none: {'; '.join(found)}"
 
 
 def _numbers(name: str, values: Any) -> Array:
