@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib import image
 
+from fedmls.datasets import BREAST_CANCER_COLUMNS
 from fedmls.experiments import paper
 from fedmls.experiments.run import Experiment
 from fedmls.results.read import read_results
@@ -62,6 +63,19 @@ def test_reproduce_writes_a_results_folder(reproduced):
         pixels = image.imread(out / figure)
         assert pixels.shape[0] > 800
         assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+@pytest.mark.processes
+def test_reproduce_keeps_a_model_and_says_which(reproduced):
+    folder, done = reproduced
+    assert "To predict: fedmls predict out NEW.csv --out predictions.csv\n" in done.stdout
+    best = read_results(folder / "out").summary.sort_values("relative_gap").iloc[0]
+    names = ", ".join(name for name in best[["method", "variant", "parameter"]] if name)
+    assert f"The model is that of the best curve, {names}, with its first seed, 0.\n" in done.stdout
+    new = pd.DataFrame([[1.0] * 9, [10.0] * 9], columns=list(BREAST_CANCER_COLUMNS))
+    new.to_csv(folder / "new.csv", index=False)
+    assert "2 predictions in out.csv\n" in fedmls("predict", "out", "new.csv", "--out", "out.csv", cwd=folder).stdout
+    assert pd.read_csv(folder / "out.csv")["prediction"].tolist() == ["benign", "malignant"]
 
 
 @pytest.mark.processes
