@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from matplotlib import image
 
+from fedmls.datasets import BREAST_CANCER_COLUMNS
 from fedmls.experiments import paper
 from fedmls.experiments.run import Experiment
 from fedmls.results.read import read_results
@@ -50,6 +51,8 @@ def test_reproduce_writes_a_results_folder(reproduced):
         "summary.csv",
         "summary.md",
         "setup.json",
+        "model.npz",
+        "model.json",
         "figure.png",
         "figure.pdf",
         "variants.png",
@@ -67,6 +70,19 @@ def test_reproduce_writes_a_results_folder(reproduced):
         pixels = image.imread(out / figure)
         assert pixels.shape[0] > 800
         assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+@pytest.mark.processes
+def test_reproduce_keeps_a_model_and_says_which(reproduced):
+    folder, done = reproduced
+    assert "To predict: fedmls predict out NEW.csv --out predictions.csv\n" in done.stdout
+    best = read_results(folder / "out").summary.sort_values("relative_gap").iloc[0]
+    names = ", ".join(name for name in best[["method", "variant", "parameter"]] if name)
+    assert f"The model is that of the best curve, {names}, with its first seed, 0.\n" in done.stdout
+    new = pd.DataFrame([[1.0] * 9, [10.0] * 9], columns=list(BREAST_CANCER_COLUMNS))
+    new.to_csv(folder / "new.csv", index=False)
+    assert "2 predictions in out.csv\n" in fedmls("predict", "out", "new.csv", "--out", "out.csv", cwd=folder).stdout
+    assert pd.read_csv(folder / "out.csv")["prediction"].tolist() == ["benign", "malignant"]
 
 
 @pytest.mark.processes
@@ -146,10 +162,10 @@ def test_holdout_measures_accuracy_on_rows_that_were_not_used(tmp_path):
 
 
 def test_the_split_of_the_released_code():
-    problem, metrics = Experiment(paper.spec(1, 1, holdout=0.2)).split(3)
+    problem, metrics, _ = Experiment(paper.spec(1, 1, holdout=0.2)).split(3)
     assert len(problem.y) == 559
     assert len(metrics["test_accuracy"].y) == 140
-    whole, none = Experiment(paper.spec(1, 1)).split(3)
+    whole, none, _ = Experiment(paper.spec(1, 1)).split(3)
     assert len(whole.y) == 699
     assert none == {}
     assert whole.n == problem.n == 10

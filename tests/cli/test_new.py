@@ -92,7 +92,7 @@ def test_a_job_on_a_folder_of_files_runs_as_it_stands():
         patients(seed=seed).drop(columns="patient").to_csv(f"hospitals/{name}.csv", index=False)
     said = fedmls("new", "hospitals", "--label", "ill")
     assert said == (
-        "2 sites, 160 rows: east, north\nleft out: 'clinic' (text)\nRun it with:\n"
+        "2 sites, 160 rows: east, north\nRun it with:\n"
         "  fedmls federate --job hospitals-job/job.toml --parts hospitals-job/parts\n"
     )
     text = Path("hospitals-job/job.toml").read_text()
@@ -100,9 +100,10 @@ def test_a_job_on_a_folder_of_files_runs_as_it_stands():
     assert re.search(r"^impute = true +# gaps become their column's mean: crp \(4\)$", text, re.M)
     assert Job.read("hospitals-job").name == "hospitals-job"
     nodes = sorted(Path("hospitals-job/parts").glob("*.toml"))
-    assert [NodeConfig.read(file).ignore for file in nodes] == [("clinic",), ("clinic",)]
+    assert [NodeConfig.read(file).ignore for file in nodes] == [(), ()]
+    assert re.search(r"^categorical = \"onehot\" +# clinic$", text, re.M)
     result = drive("hospitals-job", InProcess(nodes), resume=False)
-    assert len(result.x) == 3
+    assert len(result.x) == 6  # age, crp, three clinics and the intercept
     again = fedmls("new", "hospitals", "--label", "ill", code=2)
     assert again == "error: hospitals-job is not empty; name another folder\n"
 

@@ -7,7 +7,7 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import methods, one_of_names, problems
-from fedmls.cli.output import print_cells, print_table, runs_told, say, typed
+from fedmls.cli.output import model_told, print_cells, print_table, runs_told, say, typed
 
 
 @app.command()
@@ -43,7 +43,7 @@ def reproduce(
     say(runs_told(spec, folder))
     done = Experiment(spec).run(folder, command=typed(), jobs=jobs)
     print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, mean ± spread over seeds")
-    say(*paper.sentences(done))
+    say(*paper.sentences(done), *model_told(folder))
     say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
 
 
@@ -89,6 +89,7 @@ def run(
     say(*filter(None, [spec.title]), *experiment.sentences(), runs_told(spec, folder))
     done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask)
     print_table(best(done.summary, spec.config.target), "Best of each method, mean ± spread over seeds")
+    say(*model_told(folder))
     say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
 
 

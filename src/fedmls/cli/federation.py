@@ -8,7 +8,7 @@ import typer
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import algorithms, cuts, decimals, losses, one_of_names
 from fedmls.cli.new import DECIMAL, IGNORE, LABEL
-from fedmls.cli.output import say, say_wrapped, typed
+from fedmls.cli.output import model_told, say, say_wrapped, typed
 
 
 @app.command()
@@ -152,6 +152,13 @@ def federate(
     loss_parameter: Annotated[
         float | None, typer.Option(help="q of pinball, ε of epsilon_insensitive, δ of huber.")
     ] = None,
+    categorical: Annotated[
+        str | None,
+        typer.Option(
+            help="onehot: a column of text becomes a 0/1 column for each of its levels; refuse unless given.",
+            autocompletion=one_of_names("onehot", "refuse"),
+        ),
+    ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="The server sees sums over nodes only.")] = False,
     certificate: Annotated[
         float | None, typer.Option(help="Prove the gap, for a model within this distance of 0.", metavar="RADIUS")
@@ -202,7 +209,7 @@ def federate(
         typer.echo(trials.example(), nl=False)
         return
     options = {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
-    options["loss_parameter"] = loss_parameter
+    options |= {"loss_parameter": loss_parameter, "categorical": categorical}
     paths = [*(parts or ()), *(more or ())] or None
     if resume:
         rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": paths}
@@ -217,5 +224,5 @@ def federate(
         trial = trials.begin(out, engine or "nvflare", wanted, source, typed())
     say_wrapped(*trial.notes)
     outcome = federating.run(trial, say)
-    say(*federating.summary(outcome))
+    say(*federating.summary(outcome), *model_told(trial.folder))
     say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())))

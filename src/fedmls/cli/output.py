@@ -29,6 +29,23 @@ def runs_told(spec: Any, folder: Path) -> str:
     return f"{what} ({counted(curves, 'curve')}, {counted(seeds, 'seed')}) into {folder}"
 
 
+def model_told(folder: Path) -> list[str]:
+    """Which run's model is kept in the folder, if there were several, and how to use it."""
+    import shlex
+
+    from fedmls.results.layout import MODEL_TEXT
+    from fedmls.results.model import read_description
+
+    if not (folder / MODEL_TEXT).exists():
+        return ["no model is kept: every run has diverged"]
+    trained = read_description(folder).trained
+    told = f"To predict: fedmls predict {shlex.quote(str(folder))} NEW.csv --out predictions.csv"
+    if "curve" not in trained:
+        return [told]
+    names = ", ".join(part for part in trained["curve"].values() if part)
+    return [told, f"The model is that of the best curve, {names}, with its first seed, {trained['seed']}."]
+
+
 def typed() -> str:
     """The command as it was given."""
     import shlex

@@ -8,6 +8,7 @@ import gzip
 import re
 import threading
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile, is_zipfile
@@ -81,17 +82,18 @@ def frame_table(frame: Any) -> Table:
     return Table(frame, list(frame.columns), {})
 
 
-def read_frame(file: Path, as_text: bool = False, decimal: str = DECIMALS[0]) -> Any:
+def read_frame(file: Path, as_text: bool = False, text: Sequence[str] = (), decimal: str = DECIMALS[0]) -> Any:
     """A CSV or Parquet file; raises Unreadable where it can be said what is wrong without a value.
 
-    as_text: the cells of a CSV to the letter, as they are written.  decimal: what its numbers are written with, a point
-    or a comma.
+    as_text: the cells of a CSV to the letter, as they are written.  text: columns that are text even where they look
+    like numbers.  decimal: what its numbers are written with, a point or a comma.
     """
     import pandas as pd
 
     if kind_of(file) == "Parquet":
         return pd.read_parquet(file)
-    frame = _read_csv(file, **{"dtype": str, "keep_default_na": False} if as_text else {"decimal": decimal})
+    options: dict[str, Any] = {"dtype": dict.fromkeys(text, str), "decimal": decimal}
+    frame = _read_csv(file, **{"dtype": str, "keep_default_na": False} if as_text else options)
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for names of the rows
         raise Unreadable("its rows have more values than its first line has names")
     return frame

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedmls.datasets.categories import MOST_LEVELS
 from fedmls.datasets.files import (
     DECIMALS,
     UNREADABLE,
@@ -15,7 +16,7 @@ from fedmls.datasets.files import (
     sorted_classes,
     text_columns,
 )
-from fedmls.datasets.tables import MOST_VALUES, no_column, some
+from fedmls.datasets.tables import no_column, some
 
 FRAMES = ("CSV", "Parquet")  # kinds of files whose columns have names
 
@@ -71,7 +72,7 @@ def _look_at(file: Path, label: str | None, ignore: Sequence[str], decimal: str 
             raise ValueError(no_column(name, names))
     if frame.empty:
         raise ValueError("it holds no rows")
-    if decimal is None and kind_of(file) == "CSV" and _has_commas(frame.drop(columns=list(ignore))):
+    if decimal is None and kind_of(file) == "CSV" and has_commas(frame.drop(columns=list(ignore))):
         return _look_at(file, label, ignore, DECIMALS[1])
     features = frame.drop(columns=[label, *ignore])
     text, unfit = _text(features, decimal or DECIMALS[0])
@@ -90,7 +91,8 @@ def _look_at(file: Path, label: str | None, ignore: Sequence[str], decimal: str 
     )
 
 
-def _has_commas(frame: Any) -> bool:
+def has_commas(frame: Any) -> bool:
+    """Return whether a column of text in the data frame holds numbers with a comma."""
     mistakes = [no_category(frame[name]) for name in text_columns(frame)]
     return any(mistake is not None and mistake.why.endswith("comma") for mistake in mistakes)
 
@@ -104,7 +106,7 @@ def _text(features: Any, decimal: str) -> tuple[dict[str, list[str]], dict[str, 
             raise ValueError(f"column {name!r} {mistake.why}{mistake.example}; {mistake.remedy}")
         if mistake is not None:
             unfit[name] = mistake.why
-        elif len(values) > MOST_VALUES:
+        elif len(values) > MOST_LEVELS:
             unfit[name] = f"{len(values)} different values"
         else:
             text[name] = values

@@ -24,6 +24,7 @@ import tomli_w
 from fedmls.algorithms import Finder, find, from_dict, is_file, only_installed
 from fedmls.checks import at_least, check_batch, one_of, positive, real, truth, unknown, whole
 from fedmls.compression import address_inside
+from fedmls.datasets.tables import CATEGORICAL
 from fedmls.federation.messages import RUN_NAME
 from fedmls.federation.privacy import Privacy, check_private
 from fedmls.federation.secure_sums import check_secure
@@ -47,6 +48,8 @@ class Job:
     weights: "equal", "rows" (m_i/m), or a table of node names with weights that sum to 1.
     impute: missing values become the column's mean over all nodes.  standardise: columns get mean 0 and deviation 1
     over all nodes. For either, nodes tell their column sums before round 1.
+    categorical: "onehot": a column of text becomes a 0/1 column for each of its levels; nodes tell those that at least
+    ``min_rows`` of their rows have. "refuse", unless given: a node with such a column does not take part.
     report_objective: nodes tell f_i at the models, and the history shows Σ w_i f_i. Without it there is no ``until``.
     What an algorithm or a certificate sends of f_i by itself is sent all the same; a node may refuse that.
     nodes: who must be there; whoever is connected unless given.
@@ -88,6 +91,7 @@ class Job:
     privacy: Privacy | None = None
     secure: bool = False
     start: str | None = None
+    categorical: str | None = None
 
     def __post_init__(self) -> None:
         require_algorithm(self.algorithm)
@@ -105,6 +109,9 @@ class Job:
         one_of("reduction", self.reduction, ("sum", "mean"))
         for name in ("intercept", "impute", "standardise", "report_objective", "secure"):
             truth(name, getattr(self, name))
+        if self.categorical is not None:
+            one_of("categorical", self.categorical, CATEGORICAL)
+            object.__setattr__(self, "categorical", "onehot" if self.categorical == "onehot" else None)
         self._check_weights()
         self._check_proof()
         self._check_answers()

@@ -23,7 +23,7 @@ class NodeConfig:
     decimal: what the numbers in a CSV are written with, "." or ",".
 
     report_objective: whether f_i may be told.  min_rows: column sums and the like are told only of at least so many
-    rows (and values in a column): those of one row would be the row.
+    rows (and values in a column): those of one row would be the row. So are the levels of a column of text.
     max_epsilon: take part only in runs with privacy, as long as ε of all runs begun here, for the δ of this
     configuration, is at most this.
     key: the file of its own key for secure sums; made in the state folder unless given.  peers: take part only in

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.checks import distinct, unknown
+from fedmls.datasets.categories import features_of
 from fedmls.datasets.files import Unreadable, kind_of, read_frame
 from fedmls.datasets.overview import FRAMES, look_at
 from fedmls.federation.errors import Refused
-from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, prepared, read_rows
+from fedmls.federation.node.rows import SiteRows, column_sums, encoded, label_texts, prepared, read_rows
 from fedmls.federation.node_config import NodeConfig
 from fedmls.federation.sites import site_names, write_node
 from fedmls.files import check_folder
@@ -104,8 +105,10 @@ PARTITIONERS: dict[str, Callable[[SiteRows, int, float, int], Any]] = {
 
 
 def _filled(rows: SiteRows) -> Any:
-    counts, sums, _ = column_sums(rows, least=1)
-    return prepared(rows, list(rows.columns), sums / np.maximum(counts, 1), None)
+    """Return the rows as numbers: each level of a category has a column, and missing values are their column's mean."""
+    features = features_of(rows.columns, rows.levels)
+    counts, sums, _ = column_sums(encoded(rows, features, rows.levels), least=1)
+    return prepared(rows, features, sums / np.maximum(counts, 1), None, rows.levels)
 
 
 class SourceFile(NamedTuple):

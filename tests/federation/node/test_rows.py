@@ -46,10 +46,14 @@ def run(folder, configs, transport=InProcess, **job):
     return drive(folder, transport(configs), resume=False)
 
 
+def survey(**job):
+    values = Job(**{"algorithm": fedmls.FedMLS(), "rounds": 3} | job).to_dict()
+    return pack_envelope(Envelope("survey", "r", 1, 0, {"job": values}))
+
+
 def refusal(config, **job):
     """What the node says to the survey."""
-    values = Job(**{"algorithm": fedmls.FedMLS(), "rounds": 3} | job).to_dict()
-    reply = unpack_envelope(Node(config).answer(pack_envelope(Envelope("survey", "r", 1, 0, {"job": values}))))
+    reply = unpack_envelope(Node(config).answer(survey(**job)))
     assert reply.kind == "refused"
     return reply.body["why"]
 
@@ -203,10 +207,22 @@ def test_refusals_name_the_reason_and_no_value(tmp_path):
     secret = "Jane-Doe-1961"
     table = frame()
     table["patient"] = secret
-    told = (
-        "its column 'patient' holds no numbers; set categorical = \"onehot\" in the job, or name the column in ignore"
+    message = (
+        "its column 'patient' holds no numbers; set categorical = \"onehot\" in the job (--categorical onehot), "
+        "or name the column in ignore"
     )
-    assert refusal(node(tmp_path, "a", table)) == told
+    assert refusal(node(tmp_path, "a", table)) == message
+    table["patient"] = ["1.5"] * 30 + [secret] * 10
+    message = (
+        "its column 'patient' holds numbers but for 10 values; leave the cell of a missing value empty, and write "
+    )
+    for categorical in (None, "onehot"):
+        told = refusal(node(tmp_path, "a", table), categorical=categorical)
+        assert told == f"{message}numbers like 1234.5"
+    table["patient"] = [f"{secret}-{i % 10}" for i in range(40)]  # four rows each: no level is told
+    reply = Node(node(tmp_path, "a", table)).answer(survey(categorical="onehot"))
+    assert secret.encode() not in reply
+    assert unpack_envelope(reply).body["levels"] == {"patient": []}
     assert refusal(node(tmp_path, "a", table, label="sick")) == "its data has no column 'sick'"
     assert refusal(node(tmp_path, "a", frame(), label=None)) == "its configuration names no label column"
     assert refusal(node(tmp_path, "a", frame(3))) == "it has 3 rows and answers only for at least 5 (min_rows)"
@@ -307,7 +323,7 @@ def test_a_node_answers_whatever_it_is_sent(data):
 
 
 UP = {  # kind of reply: its fields, as documented in docs/federation.md
-    "surveyed": {"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective", "key"},
+    "surveyed": {"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective", "key", "label"},
     "begun": {"lipschitz"},
     "done": {"rounds", "values"},
 }

@@ -27,6 +27,7 @@ from fedmls.federation.trial import execute as federating
 from fedmls.federation.trial import prepare as trials
 from fedmls.federation.trial.prepare import Source
 from fedmls.results.read import read_results
+from tests.support.clinics import clinics, patients, with_gaps, write_nodes
 from tests.support.federations import wait_until
 from tests.support.problems import svm
 
@@ -115,7 +116,7 @@ def test_the_papers_rows_are_the_default():
     assert outcome.last["objective"] == pytest.approx(expected.history["objective"].iloc[-1], rel=1e-12)
     assert outcome.difference == 0
     assert {file.name for file in Path("out").iterdir()} == {
-        *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "lock", "model.npz", "setup.json"),
+        *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "lock", "model.npz", "model.json", "setup.json"),
         *("parts", "summary.csv", "summary.md", "trial.json"),
     }
     assert "the job is on its way" in said
@@ -462,7 +463,7 @@ def test_the_example_is_the_job_that_runs_without_one():
     default = trials.make_job(None, None, (), {})
     assert trials.make_job(Path("job.toml"), None, (), {}) == default
     shown = dict(re.findall(r"^# (\w+) = (\S+)", done.output, re.M))
-    for key in {*shown} - {"loss_parameter", "until", "name", "lam0"}:
+    for key in {*shown} - {"loss_parameter", "until", "name", "lam0", "categorical"}:
         assert getattr(default, key) == tomllib.loads(f"value = {shown[key]}")["value"], key
     whole = done.output.partition("# In place of")[0].replace('\nalgorithm = "fedmlsb"', "")
     Path("job.toml").write_text(whole + done.output[done.output.index("# [algorithm]") :].replace("# ", ""))
@@ -480,7 +481,7 @@ BAD = {
     "--nodes 40 --data rows.csv --label y --ignore ward": "ask for fewer nodes, or cut by iid",
     "--engine gloo": "unknown engine 'gloo': choose from nvflare, flower",
     "--data rows.csv --label wart": "unknown column 'wart': did you mean 'ward'?",
-    "--data rows.csv --label y": "'ward' holds no numbers; set categorical",
+    "--data rows.csv --label y": "'ward' holds no numbers; set categorical = \"onehot\" in the job (--categorical",
     "--data rows.csv --label c --by ward --ignore y": "label column has",
     "--data nothing.csv": "nothing.csv is not there",
     "--data rows.csv --by wart": "unknown way to cut, or column, 'wart': did you mean 'ward'?",
@@ -578,7 +579,7 @@ def test_the_command_from_begin_to_end(monkeypatch):
     assert "certified gap" in done.output
     assert "4 rounds of fedmlsb in 7 exchanges: objective" in done.output  # one to ask for f at a model ahead
     assert re.search(r"objective [0-9.]+, certified gap [0-9.e-]+\n", done.output)
-    assert "difference to the simulation of the same seed: 0 (equal to the last bit)\nFiles:\n" in done.output
+    assert "difference to the simulation of the same seed: 0 (equal to the last bit)\n" in done.output
     assert "results/federation-1/history.parquet" in done.output
     again = CliRunner().invoke(app, ["federate", "--resume", "--rounds", "6"])
     assert again.exit_code == 0, again.output
@@ -649,3 +650,44 @@ def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_
     [difference] = re.findall(r"simulation of the same seed: (\S+)", again.stdout)
     assert float(difference) <= 1e-12
     assert not marked(f"{folder}|")
+
+
+def from_files_to_predictions(command, engine):
+    """Six clinics, whose files say the same in six ways: train over the engine, and predict for new rows."""
+    write_nodes(clinics(Path("clinics")))
+    with_gaps(patients(100, seed=50)).drop(columns="ill").to_csv("new.csv", index=False)
+    options = ["--parts", "clinics", "--categorical", "onehot", "--rounds", "6", "--engine", engine]
+    told = command("federate", *options, "--out", "results/ill")
+    assert "difference to the simulation of the same seed: 0 (equal to the last bit)" in told
+    assert command("predict", "results/ill", "new.csv", "--out", "out.csv") == "100 predictions in out.csv\n"
+    found = pd.read_csv("out.csv")
+    assert found["prediction"].tolist() == fedmls.load("results/ill").predict(pd.read_csv("new.csv")).tolist()
+    assert np.mean(found["prediction"] == patients(100, seed=50)["ill"]) > 0.7
+
+
+def test_from_six_files_to_predictions():
+    def command(*arguments):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    from_files_to_predictions(command, "inprocess")
+
+
+def test_with_secure_sums_levels_move_together_and_scores_do_not():
+    write_nodes(clinics(Path("clinics")))
+    wanted = job(algorithm=fedmls.FedMLSB(), categorical="onehot", secure=True, standardise=True, rounds=10)
+    outcome, _ = run(wanted, Source(parts=Path("clinics")))
+    assert outcome.difference < 1e-10
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("engine", [deployed("nvflare"), deployed("flower")])
+def test_from_six_files_to_predictions_over_a_real_engine(engine):
+    def command(*arguments):
+        call = [sys.executable, "-m", "fedmls", *arguments]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    from_files_to_predictions(command, engine)

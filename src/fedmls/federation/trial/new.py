@@ -22,13 +22,13 @@ def new_job(
 ) -> list[str]:
     """Write a commented job.toml into a new folder, and the configurations of its nodes into the folder parts in it.
 
-    Options are those of :func:`fedmls.federation.sites.look_at_sites`. Columns of text are left out.
+    Options are those of :func:`fedmls.federation.sites.look_at_sites`. Columns that cannot be used are left out.
     Returns what was found, in sentences.
     """
     if check_folder(out).exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty; name another folder")
     found = look_at_sites(paths, label, ignore, decimal)
-    unfit = {name: why for one in found.values() for name, why in (dict.fromkeys(one.text, "text") | one.unfit).items()}
+    unfit = {name: why for one in found.values() for name, why in one.unfit.items()}
     nodes = write_nodes(found, out / PARTS, leave_out=unfit)
     (out / "job.toml").write_text(_job_text(out, list(found.values())), encoding="utf-8")
     sentences = [
@@ -50,9 +50,17 @@ def _job_text(out: Path, found: Collection[Overview]) -> str:
         "# A job": f"# A job for: fedmls federate --job {out / 'job.toml'} --parts {out / PARTS}",
         "name =": toml_line("name", name, "begins the name of the run"),
         "loss =": _loss(found),
+        "# categorical": _categorical(found),
         "impute =": toml_line("impute", True, f"gaps become their column's mean: {told or 'there are none'}"),
     }
     return "".join(_replaced(line, lines) for line in example().splitlines(keepends=True))
+
+
+def _categorical(found: Collection[Overview]) -> str:
+    text = dict.fromkeys(name for one in found for name in one.text)
+    if not text:
+        return toml_line("# categorical", "refuse", '"onehot": text becomes 0/1 columns')
+    return toml_line("categorical", "onehot", some(text, 5))
 
 
 def _replaced(line: str, lines: Mapping[str, str]) -> str:

@@ -339,7 +339,7 @@ def problem_of(job: Job, nodes: Mapping[str, Path], survey: SurveyedProblem | No
     """Return the rows of all nodes as one problem, prepared as the job says."""
     survey = survey or survey_of(job, answers_of(job, nodes))
     rows = [read_rows(NodeConfig.read(nodes[name])) for name in survey.nodes]
-    parts = [prepared(one, survey.columns, survey.means, survey.scales) for one in rows]
+    parts = [prepared(one, survey.columns, survey.means, survey.scales, survey.levels) for one in rows]
     if any(map(is_sparse, parts)):
         from scipy.sparse import csr_array, vstack
 
