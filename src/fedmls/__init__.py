@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         FederatedLogisticRegression,
         FederatedQuantileRegressor,
     )
+    from fedmls.results.pipeline import load
 
 __version__ = "0.1.0"
 
@@ -92,6 +93,7 @@ __all__ = [
     "datasets",
     "epsilon_insensitive",
     "huber",
+    "load",
     "make",
     "mopes",
     "optimum",
@@ -105,7 +107,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The estimators are loaded when they are asked for: scikit-learn takes a while. So is the check of algorithms."""
+    """The estimators are loaded when they are asked for: scikit-learn takes a while. So are the check of algorithms and
+    the loading of models.
+    """
+    if name == "load":
+        from fedmls.results.pipeline import load
+
+        return load
     if name == "check_algorithm":
         from fedmls.contract import check_algorithm
 

@@ -82,6 +82,12 @@ def check_batch(batch: object) -> float:
     return number
 
 
+def check_jobs(jobs: object) -> int:
+    if not isinstance(jobs, int) or jobs == 0:
+        raise ValueError(f"jobs is {jobs!r}; it must be a whole number, -1 for one per core")
+    return jobs
+
+
 def no_missing(name: str, values: Any) -> Any:
     """The values as an array, none of them missing (None, NaN, NaT, pandas.NA)."""
     if np.ma.isMaskedArray(values):

@@ -26,6 +26,19 @@ def whole_file(file: Path, private: bool = False) -> Iterator[BinaryIO]:
     sync_folder(file.parent)
 
 
+def check_folder(path: Path) -> Path:
+    """Return the path, if a folder is there or can be made there."""
+    there = next(one for one in (path, *path.parents, Path()) if one.exists())
+    if not there.is_dir():
+        raise ValueError(f"{there} is a file; name a folder")
+    return path
+
+
+def relative_to(file: Path, folder: Path) -> str:
+    """Return the path of the file from the folder on."""
+    return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
+
+
 def sync_folder(folder: Path) -> None:
     """A new name is on disk only when its folder is."""
     if os.name == "posix":

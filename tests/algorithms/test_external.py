@@ -182,8 +182,8 @@ def test_a_node_imports_nothing_at_the_servers_word(module, tmp_path):
     inside = {"name": "compressed", "parameters": {"algorithm": {"name": "other:X", "parameters": {}}}}
     for algorithm in ({"name": module}, inside):
         told = ask(nodes[0], {"algorithm": algorithm, "rounds": 4})
-        assert "is not allowed here; name it in algorithms of the node's configuration" in told
-    assert "the nodes run only code that is installed there" in ask(
+        assert 'is not allowed here; add algorithms = ["' in told
+    assert "is a file, and nodes run only modules that they can import" in ask(
         nodes[0], {"algorithm": {"name": f"{tmp_path}/installed/other.py:X"}, "rounds": 4}
     )
 
@@ -217,15 +217,17 @@ def test_entry_points_are_allowed_everywhere(offered, module):
 
 
 def test_a_file_is_no_algorithm_of_a_job(address):
-    with pytest.raises(
-        ValueError, match=r"is a file; the nodes run only code that is installed there: make it a module"
-    ):
+    told = r"is a file, and nodes run only modules .*: set PYTHONPATH to its folder, .*, and call it fedexp:FedExP$"
+    with pytest.raises(ValueError, match=told):
         Job(algorithm=fedmls.make(address), rounds=1)
-    with pytest.raises(ValueError, match=r"is a file; the nodes run only code"):
+    with pytest.raises(ValueError, match=told):
         Job(algorithm=fedmls.Compressed(algorithm=fedmls.make(address)), rounds=1)
     code, told = command("federate", "--algorithm", address)
     assert code == 2
-    assert "the nodes run only code that is installed there" in told
+    assert "set PYTHONPATH to its folder" in told
+    code, told = command("federate", "--algorithm", "fedexp:FedExP")
+    assert code == 2
+    assert "there is no module 'fedexp' here; install it, or set PYTHONPATH to its folder" in told
 
 
 @pytest.mark.deployed
@@ -242,7 +244,7 @@ WRONG = {
     "fedexp.py:Server": "is no class of an algorithm; derive it from Algorithm[Server, Client, Down, Up]",
     "nothing.py:FedExP": "there is no file ",
     "broken.py:FedExP": "cannot be imported (ZeroDivisionError: division by zero); mend it first",
-    "no_such_module:FedExP": "there is no module 'no_such_module' here; install it, or give its file",
+    "no_such_module:FedExP": "there is no module 'no_such_module' here; install it, or set PYTHONPATH to its folder",
     "json:JSONEncoder": "is no class of an algorithm",
     "fedmsl": "unknown algorithm 'fedmsl': did you mean 'fedmls'?",
 }

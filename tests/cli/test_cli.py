@@ -6,15 +6,23 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import image
 
+from fedmls.datasets import BREAST_CANCER_COLUMNS
 from fedmls.experiments import paper
 from fedmls.experiments.run import Experiment
 from fedmls.results.read import read_results
+
+with warnings.catch_warnings():  # typer takes from click what a newer click warns of
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from typer.testing import CliRunner
+
+    from fedmls.cli import app
 
 FEDMLS = [sys.executable, "-m", "fedmls.cli"]
 SMALL = ["reproduce", "--rounds", "6", "--seeds", "2", "--jobs", "2"]
@@ -43,6 +51,8 @@ def test_reproduce_writes_a_results_folder(reproduced):
         "summary.csv",
         "summary.md",
         "setup.json",
+        "model.npz",
+        "model.json",
         "figure.png",
         "figure.pdf",
         "variants.png",
@@ -60,6 +70,19 @@ def test_reproduce_writes_a_results_folder(reproduced):
         pixels = image.imread(out / figure)
         assert pixels.shape[0] > 800
         assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+@pytest.mark.processes
+def test_reproduce_keeps_a_model_and_says_which(reproduced):
+    folder, done = reproduced
+    assert "To predict: fedmls predict out NEW.csv --out predictions.csv\n" in done.stdout
+    best = read_results(folder / "out").summary.sort_values("relative_gap").iloc[0]
+    names = ", ".join(name for name in best[["method", "variant", "parameter"]] if name)
+    assert f"The model is that of the best curve, {names}, with its first seed, 0.\n" in done.stdout
+    new = pd.DataFrame([[1.0] * 9, [10.0] * 9], columns=list(BREAST_CANCER_COLUMNS))
+    new.to_csv(folder / "new.csv", index=False)
+    assert "2 predictions in out.csv\n" in fedmls("predict", "out", "new.csv", "--out", "out.csv", cwd=folder).stdout
+    assert pd.read_csv(folder / "out.csv")["prediction"].tolist() == ["benign", "malignant"]
 
 
 @pytest.mark.processes
@@ -139,10 +162,10 @@ def test_holdout_measures_accuracy_on_rows_that_were_not_used(tmp_path):
 
 
 def test_the_split_of_the_released_code():
-    problem, metrics = Experiment(paper.spec(1, 1, holdout=0.2)).split(3)
+    problem, metrics, _ = Experiment(paper.spec(1, 1, holdout=0.2)).split(3)
     assert len(problem.y) == 559
     assert len(metrics["test_accuracy"].y) == 140
-    whole, none = Experiment(paper.spec(1, 1)).split(3)
+    whole, none, _ = Experiment(paper.spec(1, 1)).split(3)
     assert len(whole.y) == 699
     assert none == {}
     assert whole.n == problem.n == 10
@@ -176,6 +199,31 @@ def test_errors_are_one_line(arguments, message, tmp_path):
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+COMMANDS = ["reproduce", "run my.toml", "compare"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "split rows.csv"])
+def test_a_file_is_no_results_folder(command, tmp_path, monkeypatch):
+    assert refused(f"{command} --out rows.csv", tmp_path, monkeypatch) == "error: rows.csv is a file; name a folder\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_jobs_at_a_time_are_refused_at_once(command, tmp_path, monkeypatch):
+    told = "error: jobs is 0; it must be a whole number, -1 for one per core\n"
+    assert refused(f"{command} --jobs 0", tmp_path, monkeypatch) == told
+
+
+def refused(arguments, folder, monkeypatch):
+    """Return all that the command says; it leaves the folder as it was."""
+    monkeypatch.chdir(folder)
+    (folder / "rows.csv").write_text("a,y\n1,2\n")
+    (folder / "my.toml").write_text('algorithms = ["fedmlsb"]\nrounds = 1\n[data]\nname = "breast_cancer_wisconsin"\n')
+    done = CliRunner().invoke(app, arguments.split())
+    assert done.exit_code == 2
+    assert sorted(file.name for file in folder.iterdir()) == ["my.toml", "rows.csv"]
+    return done.output
 
 
 @pytest.mark.processes

@@ -85,6 +85,19 @@ def test_separators(separator, tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "rows.csv").X, table()[NUMBERS].to_numpy())
 
 
+def test_numbers_with_a_comma_a_mark_at_the_beginning_and_a_comma_in_a_name(tmp_path):
+    text = '"dose, mg";age;y\n2,5;61;yes\n;47;no\n1.000;39;yes\n'
+    (tmp_path / "rows.csv").write_bytes("\N{BYTE ORDER MARK}".encode() + text.replace("1.000", "1000").encode())
+    data = read(tmp_path / "rows.csv", decimal=",", missing="keep")
+    assert data.columns == ("dose, mg", "age")
+    np.testing.assert_array_equal(data.X, [[2.5, 61], [np.nan, 47], [1000, 39]])
+    (tmp_path / "rows.csv").write_text(text)  # 1.000 is a thousand, or is it one?
+    with pytest.raises(ValueError, match=r"holds numbers but for 1 value, such as '1\.000' in row 3"):
+        read(tmp_path / "rows.csv", decimal=",")
+    with pytest.raises(ValueError, match=re.escape("unknown decimal ';': choose from ., ,")):
+        read(tmp_path / "rows.csv", decimal=";")
+
+
 def test_text_columns_become_indicators_if_asked():
     rows = table()
     rows = rows.assign(sex=np.where(rows["dose"] > 0, "F", "M"), one="x", y=rows["time"])
@@ -166,6 +179,8 @@ BAD = {
     "text.csv": ("age,sex,city,y\n" + "30,F,Oslo,1\n31,M,Rome,2\n" * 3, {}),
     "question.csv": ("a,b,y\n" + "1,2,0\n1,?,1\n3,4,0\n" * 3, {}),
     "comma.csv": ("a;b;y\n" + "1;2,5;0\n1;3,5;1\n" * 3, {}),
+    "point.csv": ("a;b;y\n" + "1;2.5;0\n1;3.5;1\n" * 3, {"decimal": ","}),
+    "below.csv": ("a;b;y\n1;2,5;0\n1;<5;1\n2;3;0\n", {"decimal": ","}),
     "missing.csv": ("a,b,y\n" + "1,,0\n1,3,1\n" * 3, {}),
     "label.csv": ("a,b,y\n" + "1,2,\n1,3,x\n" * 3, {}),
     "three.csv": ("a,y\n" + "1,x\n2,y\n3,z\n" * 3, {}),
@@ -196,7 +211,10 @@ MESSAGES = {
     "each value, or name such columns in ignore",
     "question.csv": "column 'b' holds numbers but for 3 values, such as '?' in row 2; leave the cell of a missing "
     "value empty, and write numbers like 1234.5",
-    "comma.csv": "column 'b' holds numbers with a comma, such as '2,5'; write them with a point",
+    "comma.csv": "column 'b' holds numbers with a comma, such as '2,5'; take decimal = \",\"",
+    "point.csv": "column 'b' holds numbers with a point, such as '2.5'; take decimal = \".\"",
+    "below.csv": "column 'b' holds numbers but for 1 value, such as '<5' in row 2; leave the cell of a missing value "
+    "empty, and write numbers like 1234,5",
     "missing.csv": '3 values are missing, in \'b\' (3); take missing = "mean" or missing = "drop", or name such '
     "columns in ignore",
     "label.csv": "the label 'y' is missing in 3 of 6 rows, first in row 1; take missing = \"drop\"",
@@ -205,9 +223,9 @@ MESSAGES = {
     "four.csv": "positive is 'w', but the label 'y' has 'x', 'y', 'z'",
     "one.csv": "the label 'y' is x in every row; there is nothing to tell apart",
     "nameless.csv": "its first line holds numbers (1, 2, 0); it must name the columns",
-    "ragged.csv": "it cannot be read as CSV: Error tokenizing data. C error: Expected 3 fields in line 3, saw 4",
-    "wide.csv": "it cannot be read as CSV: its rows have more values than its first line has names",
-    "empty.csv": "it cannot be read as CSV: No columns to parse from file",
+    "ragged.csv": "its line 3 has 4 values, and its first line names 3 columns",
+    "wide.csv": "its rows have more values than its first line has names",
+    "empty.csv": "it is empty; its first line must name the columns",
     "rowless.csv": "it holds no rows",
     "infinite.csv": "column 'b' holds an infinite value; take it out, or name the column in ignore",
     "alone.csv": "there is no column but the label 'y'; there is nothing to learn from",
@@ -218,7 +236,7 @@ MESSAGES = {
     "nothing.csv": "each of its 2 rows has a missing value; column 'a' lacks 2: name it in ignore",
     "odd.svm": "it cannot be read as svmlight: invalid literal for int() with base 10: b'a'",
     "odd.svm.gz": "it cannot be read as svmlight: Not a gzipped file (b'1 ')",
-    "odd.npz": "it cannot be read as NPZ: it is none; numpy.savez(file, X=X, y=y) writes one",
+    "odd.npz": "it is no NPZ file; numpy.savez(file, X=X, y=y) writes one",
     "odd.parquet": "it cannot be read as Parquet: ",
     "clients.svm": "it has no array 'site'; it has X, y",
     "way.csv": "unknown missing 'median': did you mean 'mean'? choose from refuse, mean, drop, keep",

@@ -18,6 +18,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedmls
+from fedmls.federation import InProcess, Job, drive, split
 
 ESTIMATORS = [
     fedmls.FederatedLinearSVC(),
@@ -274,3 +275,36 @@ def test_the_objective_is_that_of_the_model_also_of_paired_rounds(check_every):
     X, y = classes()
     model = fedmls.FederatedLinearSVC(solver="fedmls", check_every=check_every, tol=0.3, random_state=0).fit(X, y)
     assert model.objective_ == pytest.approx(svm_objective(model.coef_[0], model.intercept_[0], X, y, 1.0), rel=1e-9)
+
+
+MEANS = {"reduction": "mean", "weights": "rows"}
+JOBS = {  # an estimator; of n sites and m rows, its job, and its objective over the job's (docs/estimators.md)
+    "SVC": (fedmls.FederatedLinearSVC(C=0.2), lambda n, m: ({"l2": 1 / (0.2 * n)}, 0.2 * n)),
+    "SVC, means": (fedmls.FederatedLinearSVC(C=0.2), lambda n, m: ({"l2": 1 / (0.2 * m)} | MEANS, 0.2 * m)),
+    "logistic": (
+        fedmls.FederatedLogisticRegression(C=0.2),
+        lambda n, m: ({"loss": "logistic", "l2": 1 / (0.2 * n)}, 0.2 * n),
+    ),
+    "LAD": (fedmls.FederatedLADRegressor(alpha=0.3), lambda n, m: ({"loss": "absolute", "l2": 0.3} | MEANS, 1)),
+    "quantile": (
+        fedmls.FederatedQuantileRegressor(quantile=0.8, alpha=0.1),
+        lambda n, m: ({"loss": "pinball", "loss_parameter": 0.8, "l1": 0.1} | MEANS, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_minimises_what_an_estimator_does(name, tmp_path):
+    """C and tol become l2 and until as the documentation says."""
+    estimator, job_of = JOBS[name]
+    X, y = (classes if hasattr(estimator, "C") else numbers)(120, 3)
+    sites, tol = np.array(["a", "b", "b", "c", "c", "c"])[np.arange(120) % 6], 1e-6
+    fitted = estimator.set_params(tol=tol).fit(X, y, groups=sites)
+    np.savez(tmp_path / "rows.npz", X=X, y=y, site=sites)
+    job, unit = job_of(3, 120)
+    until = tol * fitted.objective_ / unit
+    Job(algorithm=fedmls.FedMLSB(), rounds=200, until=until, **job).write(tmp_path / "job")
+    last = drive(tmp_path / "job", InProcess(list(split(tmp_path / "rows.npz", tmp_path / "parts", by="site")))).history
+    assert unit * last["objective"].iloc[-1] == pytest.approx(fitted.objective_, rel=2 * tol)
+    assert (last["objective"] - last["lower_bound"]).iloc[-1] <= until
+    assert last["round"].iloc[-1] < 200

@@ -74,7 +74,7 @@ def test_the_example_runs_as_it_stands(tmp_path):
     names = {file.name for file in out.iterdir()}
     assert names == {
         *("runs", "history.parquet", "summary.csv", "summary.md", "setup.json"),
-        *("figure.png", "figure.pdf", "best.png", "best.pdf"),
+        *("figure.png", "figure.pdf", "best.png", "best.pdf", "model.npz", "model.json"),
     }
     for name in names - {"runs"}:
         assert f"  {out.relative_to(tmp_path) / name}\n" in done.stdout

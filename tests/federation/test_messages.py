@@ -256,7 +256,7 @@ def test_characters_beyond_the_first_65536_and_a_write_that_is_broken_off(tmp_pa
     [
         ("rounds = 3", "the job has no 'algorithm'"),
         ("rouds = 3", "unknown key of a job 'rouds': did you mean 'rounds'"),
-        ("rounds = 3\n[algorithm]\nnames = 'fedmls'", "give a table with its name"),
+        ("rounds = 3\n[algorithm]\nnames = 'fedmls'", "give its name, or a table with name and parameters"),
         ("rounds = 3\n[algorithm]\nname = 'fedmls'\nparameter = 1", "did you mean 'parameters'"),
         ("rounds = 3\n[algorithm]\nname = 'fedmsl'", "unknown algorithm 'fedmsl': did you mean 'fedmls'"),
         (

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from fedmls.algorithms._external import GROUP, is_file, load, load_offered, offered
+from fedmls.algorithms._external import is_file, load, load_offered, offered
 from fedmls.algorithms.admm import ADMM
 from fedmls.algorithms.bundle import Bundle
 from fedmls.algorithms.cocoa import CoCoA
@@ -35,7 +35,6 @@ __all__ = [
     "ADMM",
     "ALGORITHMS",
     "DCS",
-    "ONLY_INSTALLED",
     "Bundle",
     "CoCoA",
     "Compressed",
@@ -63,6 +62,7 @@ __all__ = [
     "is_file",
     "make",
     "names",
+    "only_installed",
     "to_dict",
 ]
 
@@ -104,14 +104,20 @@ def find_installed(name: Any, allowed: Collection[str] = ()) -> type[Algorithm]:
     entries = {point.value for point in offered().values()}
     if isinstance(name, str) and ":" in name and name not in entries | {*allowed}:
         if is_file(name):
-            raise ValueError(f"algorithm {name!r} is a file; {ONLY_INSTALLED}")
-        raise ValueError(f"algorithm {name!r} is not allowed here; name it in algorithms of the node's configuration")
+            raise ValueError(only_installed(name))
+        raise ValueError(
+            f'algorithm {name!r} is not allowed here; add algorithms = ["{name}"] to the node\'s configuration'
+        )
     return find(name)
 
 
-ONLY_INSTALLED = (
-    "the nodes run only code that is installed there: make it a module, or an entry point of the group " + GROUP
-)
+def only_installed(address: str) -> str:
+    """Return why an algorithm in a file cannot be federated, and what to do, in a sentence."""
+    where, _, name = address.rpartition(":")
+    return (
+        f"algorithm {address!r} is a file, and nodes run only modules that they can import: set PYTHONPATH to its "
+        f"folder, or install it as a package, and call it {Path(where).stem}:{name}"
+    )
 
 
 def make(name: str, **parameters: Any) -> Algorithm:

@@ -51,8 +51,8 @@ def _module(name: str, address: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _broken(address, error) from error
         raise ValueError(
-            f"algorithm {address!r}: there is no module {error.name!r} here; install it, or give its file: "
-            "path/to/file.py:Class"
+            f"algorithm {address!r}: there is no module {error.name!r} here; install it, or set PYTHONPATH to its "
+            "folder (a simulation takes path/to/file.py:Class, too)"
         ) from None
     except Exception as error:
         raise _broken(address, error) from error

@@ -2,16 +2,20 @@
 
 app.py          the command itself;  completion.py: the Tab key;  output.py: lines and tables
 experiments.py  reproduce, run, compare, report, plan
+models.py       predict
 about.py        doctor, list
+new.py          new, node
 federation.py   split, key, peers, runs, federate
 """
 
 from fedmls.cli import experiments  # isort: skip (the order of the commands is that of these lines)
+from fedmls.cli import models  # isort: skip
 from fedmls.cli import about  # isort: skip
+from fedmls.cli import new  # isort: skip
 from fedmls.cli import federation  # isort: skip
 from fedmls.cli.app import FIRST, app
 
-__all__ = ["FIRST", "about", "app", "experiments", "federation", "main"]
+__all__ = ["FIRST", "about", "app", "experiments", "federation", "main", "models", "new"]
 
 
 def main() -> None:

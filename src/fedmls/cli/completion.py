@@ -41,3 +41,4 @@ def methods(incomplete: str) -> list[str]:
 
 
 cuts = one_of_names("kmeans", "iid", "dirichlet")
+decimals = one_of_names(".", ",")

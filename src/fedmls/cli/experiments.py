@@ -7,7 +7,7 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import methods, one_of_names, problems
-from fedmls.cli.output import print_cells, print_table, runs_told, say, typed
+from fedmls.cli.output import model_told, print_cells, print_table, runs_told, say, typed
 from fedmls.types import DEVICES
 
 
@@ -31,21 +31,24 @@ def reproduce(
 
     Finished runs are kept in the results folder: after Ctrl-C, start again to go on.
     """
-    from fedmls.checks import whole
+    from fedmls.checks import check_jobs, whole
     from fedmls.experiments import paper
     from fedmls.experiments.run import Experiment
     from fedmls.experiments.spec import check_holdout
+    from fedmls.files import check_folder
+
+    check_jobs(jobs)
 
     if full and rounds is not None:
         raise ValueError("--full is 10,000 rounds; leave out --rounds or --full")
     rounds = whole("rounds", paper.FULL if full else 1000 if rounds is None else rounds)
     spec = paper.spec(rounds, whole("seeds", seeds), check_holdout(holdout, "holdout"))
     name = f"paper-{rounds}-rounds" + (f"-holdout-{holdout:g}" if holdout else "")
-    folder = out or Path("results") / name
+    folder = check_folder(out or Path("results") / name)
     say(runs_told(spec, folder))
     done = Experiment(spec).run(folder, command=typed(), jobs=jobs, device=device)
     print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, mean ± spread over seeds")
-    say(*paper.sentences(done))
+    say(*paper.sentences(done), *model_told(folder))
     say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
 
 
@@ -77,8 +80,10 @@ def run(
     fedmls run --example > my.toml writes a commented file; fedmls run my.toml runs it. Finished runs are kept in the
     results folder: after Ctrl-C, or with some lines changed, start again and only what is missing is run.
     """
+    from fedmls.checks import check_jobs
     from fedmls.experiments import spec as specs
     from fedmls.experiments.run import Experiment
+    from fedmls.files import check_folder
     from fedmls.results.summary import best
 
     if example:
@@ -86,12 +91,14 @@ def run(
         return
     if file is None:
         raise ValueError("name a file, e.g. my.toml; fedmls run --example > my.toml writes one to start from")
+    check_jobs(jobs)
     spec = specs.read(file, set_ or ())
-    folder = out or spec.out or Path("results") / Path(file).stem
+    folder = check_folder(out or spec.out or Path("results") / Path(file).stem)
     experiment = Experiment(spec)
     say(*filter(None, [spec.title]), *experiment.sentences(), runs_told(spec, folder))
     done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask, device=device)
     print_table(best(done.summary, spec.config.target), "Best of each method, mean ± spread over seeds")
+    say(*model_told(folder))
     say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
 
 
@@ -144,12 +151,15 @@ def compare(
     from fedmls.benchmark import tables
     from fedmls.benchmark.methods import METHODS
     from fedmls.benchmark.suite import SUITE, entries
-    from fedmls.checks import one_of
+    from fedmls.checks import check_jobs, one_of
+    from fedmls.files import check_folder
 
     if list_:
         say("Problems:", *(f"  {name:26}{entry.about}" for name, entry in SUITE.items()))
         say("Methods:", *(f"  {name:26}{method.title}: {method.tuned}" for name, method in METHODS.items()))
         return
+    check_jobs(jobs)
+    check_folder(out)
     if suite and problems:
         raise ValueError("--suite is all problems; leave out --suite or the names")
     chosen = entries(list(SUITE) if suite else problems or list(SUITE)[:1])

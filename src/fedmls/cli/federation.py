@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from fedmls.cli.app import app, reports_errors
-from fedmls.cli.completion import algorithms, cuts, losses, one_of_names
-from fedmls.cli.output import say, typed
+from fedmls.cli.completion import algorithms, cuts, decimals, losses, one_of_names
+from fedmls.cli.new import DECIMAL, IGNORE, LABEL
+from fedmls.cli.output import model_told, say, say_wrapped, typed
 
 
 @app.command()
@@ -20,8 +21,9 @@ def split(
         typer.Option(help="kmeans, iid, dirichlet, or a column whose values are the clients.", autocompletion=cuts),
     ] = "kmeans",
     clients: Annotated[int, typer.Option(help="How many parts; a column has its own.")] = 10,
-    label: Annotated[str | None, typer.Option(help="The label column; the last one unless given.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="A column that is not to be used; may be repeated.")] = None,
+    label: Annotated[str | None, typer.Option(help=LABEL)] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help=IGNORE)] = None,
+    decimal: Annotated[str | None, typer.Option(help=DECIMAL, autocompletion=decimals)] = None,
     alpha: Annotated[float, typer.Option(help="Of dirichlet: the smaller, the more unlike the clients.")] = 0.5,
     seed: Annotated[int, typer.Option(help="Of kmeans, iid and dirichlet.")] = 0,
 ) -> None:
@@ -30,15 +32,23 @@ def split(
     FILE is CSV, Parquet, svmlight or NPZ. Each part is a node's data and its configuration.
     fedmls federate --parts runs them.
     """
+    from fedmls.datasets.files import kind_of
+    from fedmls.datasets.overview import FRAMES, look_at
     from fedmls.federation import NodeConfig
     from fedmls.federation.site_files import split as cut
 
-    written = cut(file, out, by=by, clients=clients, label=label, ignore=ignore or (), alpha=alpha, seed=seed)
+    ignored = ignore or ()
+    written = cut(
+        file, out, by=by, clients=clients, label=label, ignore=ignored, alpha=alpha, seed=seed, decimal=decimal
+    )
     configs = [NodeConfig.read(config) for config in written]
     say(f"{len(written)} nodes in {out}, label {configs[0].label!r}:")
-    for (file_written, rows), config in zip(written.items(), configs, strict=True):
-        few = f"  too few: it answers for at least {config.min_rows} (min_rows)" if rows < config.min_rows else ""
-        say(f"  {file_written.name:<14}{rows:>8} rows{few}")
+    for (file_written, part), config in zip(written.items(), configs, strict=True):
+        few = f"  too few: it answers for at least {config.min_rows} (min_rows)" if part.rows < config.min_rows else ""
+        value = "" if part.value is None else f"  {by} = {part.value}"
+        say(f"  {file_written.name:<14}{part.rows:>8} rows{value}{few}")
+    if kind_of(file) in FRAMES:
+        say_wrapped(*look_at(file, configs[0].label, configs[0].ignore, decimal).text_told())
 
 
 @app.command()
@@ -139,6 +149,16 @@ def federate(
     loss: Annotated[
         str | None, typer.Option(help="hinge unless given; fedmls list shows all.", autocompletion=losses)
     ] = None,
+    loss_parameter: Annotated[
+        float | None, typer.Option(help="q of pinball, ε of epsilon_insensitive, δ of huber.")
+    ] = None,
+    categorical: Annotated[
+        str | None,
+        typer.Option(
+            help="onehot: a column of text becomes a 0/1 column for each of its levels; refuse unless given.",
+            autocompletion=one_of_names("onehot", "refuse"),
+        ),
+    ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="The server sees sums over nodes only.")] = False,
     certificate: Annotated[
         float | None, typer.Option(help="Prove the gap, for a model within this distance of 0.", metavar="RADIUS")
@@ -148,19 +168,31 @@ def federate(
         Path | None,
         typer.Option(help="Rows to cut into nodes: CSV, Parquet, svmlight or NPZ; the paper's unless given."),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="The label column; the last one unless given.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="A column that is not to be used; may be repeated.")] = None,
+    label: Annotated[str | None, typer.Option(help=LABEL)] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help=IGNORE)] = None,
+    decimal: Annotated[str | None, typer.Option(help=DECIMAL, autocompletion=decimals)] = None,
     by: Annotated[
         str | None,
         typer.Option(help="The cut: kmeans (unless given), iid, dirichlet, or a column.", autocompletion=cuts),
     ] = None,
     parts: Annotated[
-        Path | None, typer.Option(help="A folder of nodes made by fedmls split, in place of --data.")
+        list[Path] | None,
+        typer.Option(
+            help="A file of rows (CSV, Parquet) for each site, or a folder of them; or a folder of nodes made by "
+            "fedmls split or new. May be repeated.",
+            metavar="PATH",
+        ),
+    ] = None,
+    more: Annotated[
+        list[Path] | None, typer.Argument(help="More of --parts, as in --parts rows/*.csv", metavar="[PATH]...")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Results folder; results/federation-… unless given.")] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Go on with the run in --out, or the last one: --rounds, --until may change."),
+    ] = False,
+    example: Annotated[
+        bool, typer.Option("--example", help="Print a job's file to start from, for --job; run nothing.")
     ] = False,
 ) -> None:
     """A real federation on this machine, for a trial: server and nodes are processes of their own.
@@ -173,17 +205,24 @@ def federate(
     from fedmls.federation.trial import prepare as trials
 
     changes = {"rounds": rounds, "until": until}
+    if example:
+        typer.echo(trials.example(), nl=False)
+        return
     options = {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
+    options |= {"loss_parameter": loss_parameter, "categorical": categorical}
+    paths = [*(parts or ()), *(more or ())] or None
     if resume:
-        rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": parts}
+        rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": paths}
+        rows |= {"decimal": decimal}
         fixed = options | rows | {"algorithm": algorithm, "set": set_, "job": job}
-        for name in (name for name, value in fixed.items() if value):
+        for name in (name.replace("_", "-") for name, value in fixed.items() if value):
             raise ValueError(f"with --resume the job is that of the run; leave out --{name}")
         trial = trials.reopen(out, engine, changes)
     else:
         wanted = trials.make_job(job, algorithm, set_ or (), options | changes)
-        source = trials.Source(parts, data, label, by, tuple(ignore or ()), nodes)
+        source = trials.Source(paths, data, label, by, tuple(ignore or ()), nodes, decimal)
         trial = trials.begin(out, engine or "nvflare", wanted, source, typed())
+    say_wrapped(*trial.notes)
     outcome = federating.run(trial, say)
-    say(*federating.summary(outcome))
+    say(*federating.summary(outcome), *model_told(trial.folder))
     say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())))

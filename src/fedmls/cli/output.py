@@ -1,6 +1,7 @@
 """What commands print: lines and tables."""
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,12 @@ def say(*lines: str) -> None:
         typer.echo(line)
 
 
+def say_wrapped(*sentences: str) -> None:
+    """Say sentences in lines of at most 80 columns."""
+    for sentence in sentences:
+        say(*textwrap.wrap(sentence, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+
+
 def runs_told(spec: Any, folder: Path) -> str:
     def counted(count: int, name: str) -> str:
         return f"{count} {name}{'s' if count > 1 else ''}"
@@ -20,6 +27,23 @@ def runs_told(spec: Any, folder: Path) -> str:
     most = "" if spec.config.target is None and spec.config.until is None else "at most "
     what = f"{counted(curves * seeds, 'run')} of {most}{counted(spec.config.rounds, 'round')}"
     return f"{what} ({counted(curves, 'curve')}, {counted(seeds, 'seed')}) into {folder}"
+
+
+def model_told(folder: Path) -> list[str]:
+    """Which run's model is kept in the folder, if there were several, and how to use it."""
+    import shlex
+
+    from fedmls.results.layout import MODEL_TEXT
+    from fedmls.results.model import read_description
+
+    if not (folder / MODEL_TEXT).exists():
+        return ["no model is kept: every run has diverged"]
+    trained = read_description(folder).trained
+    told = f"To predict: fedmls predict {shlex.quote(str(folder))} NEW.csv --out predictions.csv"
+    if "curve" not in trained:
+        return [told]
+    names = ", ".join(part for part in trained["curve"].values() if part)
+    return [told, f"The model is that of the best curve, {names}, with its first seed, {trained['seed']}."]
 
 
 def typed() -> str:

@@ -5,8 +5,10 @@ in :mod:`fedmls.datasets.tables`, for a node of a federation in :mod:`fedmls.fed
 """
 
 import gzip
+import re
 import threading
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile, is_zipfile
@@ -22,8 +24,13 @@ KINDS = {
     ".npz": "NPZ",
 }
 ZIPPED = ("CSV", "svmlight")  # kinds that may end in .gz
+DECIMALS = (".", ",")  # what numbers in a CSV may be written with
 ONE_NPZ_AT_A_TIME = threading.Lock()  # NumPy parses headers, which CPython 3.11 cannot do in two threads at once
 UNREADABLE = (ValueError, OSError, KeyError, EOFError, BadZipFile, zlib.error)  # what reading a bad file may raise
+
+
+class Unreadable(ValueError):
+    """Why a file cannot be read, and what to do, without a value of its rows."""
 
 
 class Table(NamedTuple):
@@ -51,15 +58,22 @@ def kind_of(file: Path) -> str:
     return kind
 
 
-def read_table(file: Path, columns: int | None = None, zero_based: bool | str = False) -> Table:
+def stem(file: Path) -> str:
+    """Return the file's name without the end that tells its kind."""
+    return file.name.removesuffix(file.suffix) if file.suffix.lower() != ".gz" else stem(file.with_suffix(""))
+
+
+def read_table(
+    file: Path, columns: int | None = None, zero_based: bool | str = False, decimal: str = DECIMALS[0]
+) -> Table:
     """The file as it stands. columns: how many features an svmlight file has; it does not say itself.
 
-    zero_based: whether an svmlight file counts its columns from 0; "auto" looks for a 0.
+    zero_based: whether an svmlight file counts its columns from 0; "auto" looks for a 0.  decimal: as in read_frame.
     """
     kind = kind_of(file)
     if kind == "svmlight":
         return _read_svmlight(file, columns, zero_based)
-    return _read_npz(file) if kind == "NPZ" else frame_table(read_frame(file))
+    return _read_npz(file) if kind == "NPZ" else frame_table(read_frame(file, decimal=decimal))
 
 
 def frame_table(frame: Any) -> Table:
@@ -68,24 +82,59 @@ def frame_table(frame: Any) -> Table:
     return Table(frame, list(frame.columns), {})
 
 
-def read_frame(file: Path, as_text: bool = False) -> Any:
-    """A CSV or Parquet file. as_text: the cells of a CSV to the letter, as they are written."""
+def read_frame(file: Path, as_text: bool = False, text: Sequence[str] = (), decimal: str = DECIMALS[0]) -> Any:
+    """A CSV or Parquet file; raises Unreadable where it can be said what is wrong without a value.
+
+    as_text: the cells of a CSV to the letter, as they are written.  text: columns that are text even where they look
+    like numbers.  decimal: what its numbers are written with, a point or a comma.
+    """
     import pandas as pd
 
     if kind_of(file) == "Parquet":
         return pd.read_parquet(file)
-    options: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_text else {}
-    frame = pd.read_csv(file, sep=_separator(file), **options)
+    options: dict[str, Any] = {"dtype": dict.fromkeys(text, str), "decimal": decimal}
+    frame = _read_csv(file, **{"dtype": str, "keep_default_na": False} if as_text else options)
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for names of the rows
-        raise ValueError("its rows have more values than its first line has names")
+        raise Unreadable("its rows have more values than its first line has names")
     return frame
 
 
+def read_columns(file: Path) -> list[str]:
+    """Return the names of the columns of a CSV or Parquet file, without reading its rows."""
+    if kind_of(file) == "Parquet":
+        from pyarrow.parquet import read_schema
+
+        return [str(name) for name in read_schema(file).names]
+    return [str(name) for name in _read_csv(file, nrows=0).columns]
+
+
+def _read_csv(file: Path, **options: Any) -> Any:
+    import pandas as pd
+
+    try:
+        return pd.read_csv(file, sep=_separator(file), **options)
+    except UnicodeDecodeError:
+        raise Unreadable("it is no UTF-8 text; save it as UTF-8") from None
+    except pd.errors.EmptyDataError:
+        raise Unreadable("it is empty; its first line must name the columns") from None
+    except pd.errors.ParserError as error:
+        raise _ragged(error) from error
+
+
+def _ragged(error: ValueError) -> ValueError:
+    """Return what pandas says of a line that is too long, as a sentence; other errors as they are."""
+    found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+    if found is None:
+        return error
+    expected, line, seen = found.groups()
+    return Unreadable(f"its line {line} has {seen} values, and its first line names {expected} columns")
+
+
 def _separator(file: Path) -> str:
-    """Between the names in the first line: a comma, or a semicolon or tab where there is none."""
+    """Return what is between the names in the first line: the most frequent of comma, semicolon and tab."""
     with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as stream:
         first = stream.readline()
-    return next((mark for mark in (",", ";", "\t") if mark.encode() in first), ",")
+    return max((",", ";", "\t"), key=lambda mark: first.count(mark.encode()))
 
 
 def _read_svmlight(file: Path, columns: int | None, zero_based: bool | str) -> Table:
@@ -101,7 +150,7 @@ def _read_svmlight(file: Path, columns: int | None, zero_based: bool | str) -> T
 
 def _read_npz(file: Path) -> Table:
     if not is_zipfile(file):
-        raise ValueError("it is none; numpy.savez(file, X=X, y=y) writes one")
+        raise Unreadable("it is no NPZ file; numpy.savez(file, X=X, y=y) writes one")
     with ONE_NPZ_AT_A_TIME, np.load(file, allow_pickle=False) as saved:
         arrays = dict(saved)
     if "X" not in arrays:
@@ -121,10 +170,41 @@ def text_columns(frame: Any) -> list[str]:
     return [name for name in frame.columns if is_text(frame[name])]
 
 
-def number_of(value: Any) -> float | None:
+class Mistake(NamedTuple):
+    """Why a column of text holds no categories, in words without a value of it; and an example, with a value."""
+
+    why: str
+    remedy: str
+    example: str = ""
+
+
+def no_category(column: Any, decimal: str = DECIMALS[0]) -> Mistake | None:
+    """Return why a data frame's column of text holds no categories: times, or numbers with something else between."""
+    if column.dtype.kind in "mMc":
+        what = "complex numbers" if column.dtype.kind == "c" else "times"
+        return Mistake(f"holds {what}", "turn them into numbers, or name it in ignore")
+    there, [other] = column.dropna().tolist(), [mark for mark in DECIMALS if mark != decimal]
+    odd = [value for value in there if number_of(value, decimal) is None]
+    marked = [value for value in odd if isinstance(value, str) and number_of(value, other) is not None]
+    if len(marked) > len(there) / 2:
+        name = {".": "point", ",": "comma"}[other]
+        return Mistake(f"holds numbers with a {name}", f'take decimal = "{other}"', f", such as {marked[0]!r}")
+    if not odd or len(odd) > len(there) / 2:
+        return None
+    written = "1234.5" if decimal == "." else "1234,5"
+    return Mistake(
+        f"holds numbers but for {len(odd)} {'value' if len(odd) == 1 else 'values'}",
+        f"leave the cell of a missing value empty, and write numbers like {written}",
+        f", such as {odd[0]!r} in row {column.tolist().index(odd[0]) + 1}",
+    )
+
+
+def number_of(value: Any, decimal: str = DECIMALS[0]) -> float | None:
     """The value as a finite number, also if it is written as text; truth values are none."""
     if isinstance(value, bool | np.bool_):
         return None
+    if isinstance(value, str) and decimal == ",":
+        value = value.replace(".", " ").replace(",", ".")  # with a space in it, it is none
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -1,19 +1,30 @@
 """From a table to rows of numbers: text columns, missing values and labels are handled as asked, or refused by name."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedmls.checks import is_sparse, one_of
+from fedmls.datasets.categories import (
+    MOST_LEVELS,
+    Column,
+    features_of,
+    indicators,
+    level_codes,
+    level_texts,
+)
 from fedmls.datasets.files import (
+    DECIMALS,
     UNREADABLE,
     Table,
+    Unreadable,
     frame_table,
     kind_of,
     label_text,
+    no_category,
     number_of,
     read_table,
     sorted_classes,
@@ -23,7 +34,7 @@ from fedmls.types import Array
 
 MISSING = ("refuse", "mean", "drop", "keep")
 CATEGORICAL = ("refuse", "onehot")
-MOST_VALUES = 100  # of a column that becomes one 0/1 column for each of them
+REST = "the rest"  # the class of all labels but the one to tell from them
 
 
 class Data(NamedTuple):
@@ -31,7 +42,7 @@ class Data(NamedTuple):
 
     X: dense or CSR.  y: numbers, or -1 and +1 for classes.  clients: the name of each row's client, if a column was
     named.  label: the name of y.  classes: the labels that became -1 and +1; None for numbers.
-    notes: what was done, in sentences.
+    notes: what was done, in sentences.  levels: of the columns of text that became 0/1 columns, by name.
     """
 
     X: Any
@@ -41,6 +52,7 @@ class Data(NamedTuple):
     label: str
     classes: tuple[str, str] | None
     notes: tuple[str, ...]
+    levels: Mapping[str, tuple[str, ...]] = {}
 
 
 def read(
@@ -53,6 +65,7 @@ def read(
     categorical: str = "refuse",
     positive: Any = None,
     columns: int | None = None,
+    decimal: str = ".",
 ) -> Data:
     """Rows from a CSV, Parquet, svmlight or NPZ file (or a data frame, or a pair of arrays X, y).
 
@@ -62,8 +75,10 @@ def read(
     categorical: "refuse" columns of text, or "onehot": a 0/1 column for each value (for two values one column).
     positive: the class to tell from all others; of two classes the larger becomes +1 unless given.
     columns: how many features an svmlight file has; it does not say itself.
+    decimal: what the numbers in a CSV are written with, "." or ",".
     """
-    name, table = _table(file, columns)
+    one_of("decimal", decimal, DECIMALS)
+    name, table = _table(file, columns, decimal)
     return prepared(
         name,
         table,
@@ -73,6 +88,7 @@ def read(
         missing=missing,
         categorical=categorical,
         positive=positive,
+        decimal=decimal,
     )
 
 
@@ -84,7 +100,7 @@ def prepared(name: str, table: Table, **options: Any) -> Data:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _table(file: Any, columns: int | None) -> tuple[str, Table]:
+def _table(file: Any, columns: int | None, decimal: str) -> tuple[str, Table]:
     """The table, and what to call it."""
     if hasattr(file, "columns"):
         return "the data frame", frame_table(file)
@@ -98,9 +114,9 @@ def _table(file: Any, columns: int | None) -> tuple[str, Table]:
     if not path.is_file():
         raise ValueError(f"{path} is not there")
     try:
-        return str(path), read_table(path, columns, zero_based="auto")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: it is no UTF-8 text; save it as UTF-8") from None
+        return str(path), read_table(path, columns, zero_based="auto", decimal=decimal)
+    except Unreadable as error:
+        raise ValueError(f"{path}: {error}") from None
     except UNREADABLE as error:
         raise ValueError(f"{path}: it cannot be read as {kind}: {str(error).strip()}") from None
 
@@ -123,6 +139,7 @@ def _prepare(
     missing: str = "refuse",
     categorical: str = "refuse",
     positive: Any = None,
+    decimal: str = ".",
 ) -> Data:
     one_of("missing", missing, MISSING)
     one_of("categorical", categorical, CATEGORICAL)
@@ -130,10 +147,11 @@ def _prepare(
         raise ValueError(f"ignore is {ignore!r}; give a list of columns")
     taken = _take_frame(table, label, clients, ignore) if table.is_frame else _take(table, label, clients, ignore)
     X, names, notes = taken.features, taken.names, list[str]()
+    levels: dict[str, tuple[str, ...]] = {}
     if X.shape[0] == 0:
         raise ValueError("it holds no rows")
     if table.is_frame:
-        X, names, notes = _encoded(taken.features, categorical)
+        X, names, levels, notes = _encoded(taken.features, categorical, decimal)
     if not names:
         raise ValueError(f"there is no column but the label {taken.label!r}; there is nothing to learn from")
     X, y, of_row, more = _without_missing(X, names, taken, missing)
@@ -143,7 +161,7 @@ def _prepare(
     if classes is not None:
         notes.append(mapping(taken.label, classes))
     named = None if of_row is None else np.array([label_text(value) for value in of_row])
-    return Data(X, y, named, tuple(names), taken.label, classes, tuple(notes))
+    return Data(X, y, named, tuple(names), taken.label, classes, tuple(notes), levels)
 
 
 def _take_frame(table: Table, label: str | None, clients: str | None, ignore: Sequence[str]) -> _Taken:
@@ -192,63 +210,45 @@ def _take(table: Table, label: str | None, clients: str | None, ignore: Sequence
     return _Taken(X[:, kept] if ignore else X, [names[j] for j in kept], y, of_row, label)
 
 
-def _encoded(frame: Any, categorical: str) -> tuple[Array, list[str], list[str]]:
-    """The columns as numbers, with NaN where there is none; their names; what was done."""
+def _encoded(
+    frame: Any, categorical: str, decimal: str
+) -> tuple[Array, list[str], dict[str, tuple[str, ...]], list[str]]:
+    """The columns as numbers, with NaN where there is none; their names; the levels of categories; what was done."""
     text = text_columns(frame)
     if not text:
-        return np.ascontiguousarray(frame.to_numpy(dtype=float, na_value=np.nan)), list(frame.columns), []
+        return np.ascontiguousarray(frame.to_numpy(dtype=float, na_value=np.nan)), list(frame.columns), {}, []
     for name in text:
-        _check_text(name, frame[name])
+        mistake = no_category(frame[name], decimal)
+        if mistake is not None:
+            raise ValueError(f"column {name!r} {mistake.why}{mistake.example}; {mistake.remedy}")
     if categorical == "refuse":
         shown = [f"{name!r} ({frame[name].dropna().iloc[0]!r})" for name in text if frame[name].notna().any()]
         raise ValueError(
             f"no numbers are in {some(shown or text, 5)}; "
             'take categorical = "onehot" for a 0/1 column of each value, or name such columns in ignore'
         )
-    parts, names, notes = [], list[str](), []
+    parts, levels, notes = [], dict[str, tuple[str, ...]](), []
     for name in frame.columns:
-        if name in text:
-            block, values = _onehot(name, frame[name])
-            notes.append(f"column {name!r}: " + (f"0/1 for {some(values)}" if values else "one value only, left out"))
-            names += [f"{name}={value}" for value in values]
-        else:
-            block = frame[name].to_numpy(dtype=float, na_value=np.nan)[:, None]
-            names.append(name)
-        parts.append(block)
-    return np.ascontiguousarray(np.concatenate(parts, axis=1)), names, notes
+        if name not in text:
+            parts.append(frame[name].to_numpy(dtype=float, na_value=np.nan)[:, None])
+            continue
+        texts = level_texts(frame[name])
+        levels[name] = _levels(name, texts)
+        column = Column(name, levels[name])
+        told = f"0/1 for {some(column.shown)}" if column.shown else "one value only, left out"
+        notes.append(f"column {name!r}: {told}")
+        parts.append(indicators(level_codes(texts, levels[name]), column))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)), features_of(frame.columns, levels), levels, notes
 
 
-def _check_text(name: str, column: Any) -> None:
-    """Refuses what is no category: dates, and numbers with something else between them."""
-    if column.dtype.kind in "mMc":
-        what = "complex numbers" if column.dtype.kind == "c" else "times"
-        raise ValueError(f"column {name!r} holds {what}; turn them into numbers, or name it in ignore")
-    there = column.dropna().tolist()
-    odd = [value for value in there if number_of(value) is None]
-    commas = [value for value in odd if isinstance(value, str) and number_of(value.replace(",", ".")) is not None]
-    if len(commas) > len(there) / 2:
-        raise ValueError(f"column {name!r} holds numbers with a comma, such as {commas[0]!r}; write them with a point")
-    if odd and len(odd) <= len(there) / 2:
-        row = column.tolist().index(odd[0]) + 1
+def _levels(name: str, texts: Sequence[str | None]) -> tuple[str, ...]:
+    levels = sorted({text for text in texts if text is not None})
+    if len(levels) > MOST_LEVELS:
         raise ValueError(
-            f"column {name!r} holds numbers but for {len(odd)} values, such as {odd[0]!r} in row {row}; "
-            "leave the cell of a missing value empty, and write numbers like 1234.5"
+            f"column {name!r} has {len(levels)} different values, {some([repr(v) for v in levels], 3)}; "
+            f"a column for each is too many (more than {MOST_LEVELS}): name it in ignore"
         )
-
-
-def _onehot(name: str, column: Any) -> tuple[Array, list[str]]:
-    """0/1 columns and their values; NaN in all of them where the value is missing."""
-    texts = [None if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
-    values = sorted({text for text in texts if text is not None})
-    if len(values) > MOST_VALUES:
-        raise ValueError(
-            f"column {name!r} has {len(values)} different values, {some([repr(v) for v in values], 3)}; "
-            f"a column for each is too many (more than {MOST_VALUES}): name it in ignore"
-        )
-    shown = values[1:] if len(values) <= 2 else values
-    rows = {text: [float(text == value) for value in shown] for text in values}
-    block = np.array([[np.nan] * len(shown) if text is None else rows[text] for text in texts], dtype=float)
-    return block.reshape(len(texts), len(shown)), shown
+    return tuple(levels)
 
 
 def _without_missing(X: Any, names: list[str], taken: _Taken, missing: str) -> tuple[Any, Any, Any, list[str]]:
@@ -365,7 +365,7 @@ def labels(y: Any, positive: Any = None, name: str = "y", classes: bool = False)
     if wanted not in found:
         raise ValueError(f"positive is {positive!r}, but the label {name!r} has {some([repr(one) for one in found])}")
     others = [one for one in found if one != wanted]
-    return np.where(texts == wanted, 1.0, -1.0), (others[0] if len(others) == 1 else "the rest", wanted)
+    return np.where(texts == wanted, 1.0, -1.0), (others[0] if len(others) == 1 else REST, wanted)
 
 
 def mapping(label: str, classes: tuple[str, str]) -> str:

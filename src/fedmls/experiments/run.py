@@ -2,7 +2,7 @@
 results folder (:mod:`fedmls.results`) with its figures.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,15 +17,17 @@ from fedmls.checks import is_sparse, unknown
 from fedmls.datasets import DATASETS, Data, impute_means, load, read
 from fedmls.datasets.tables import column_means, holes, labels, mapping, missing_values
 from fedmls.experiments import figures
+from fedmls.experiments.best_model import Preparation, chosen, described
 from fedmls.experiments.spec import PARTITIONS, Spec
 from fedmls.losses import Loss
 from fedmls.problem import Problem
-from fedmls.results.layout import RUNS
+from fedmls.results.layout import RUNS, Labels
+from fedmls.results.model import write_model
 from fedmls.results.read import Results
 from fedmls.results.summary import TARGETS
 from fedmls.results.write import partition_table, write_results
 from fedmls.simulation.sweeps import run_all
-from fedmls.types import Array
+from fedmls.types import Array, Run
 
 MANY_ROWS = 20_000  # from which on it is worth saying that solving for f* takes a while
 
@@ -59,6 +61,7 @@ class Split(NamedTuple):
 
     problem: Problem
     metrics: dict[str, Metric]
+    prepared: Preparation = Preparation()
 
 
 class Experiment:
@@ -116,11 +119,19 @@ class Experiment:
         optimum = {str(run.seed): run.optimum for run in runs}
         try:
             done = write_results(out, runs, names, self.setup(command, optimum), targets(spec))
+            self._write_model(out, runs, names, done)
             figures.draw(out)
         except KeyboardInterrupt:
             kept = f"all runs are kept in {out / RUNS}: run again for the tables and figures"
             raise KeyboardInterrupt(f"stopped; {kept}") from None
         return done
+
+    def _write_model(self, out: Path, runs: Sequence[Run], names: Sequence[Labels], done: Results) -> None:
+        """Write the model of the best run, if there is one."""
+        place = chosen(runs, names, done.summary, self.spec.config.target)
+        if place is not None:
+            problem, _, prepared = self.split(runs[place].seed)
+            write_model(out, described(runs[place], names[place], problem, self.data, prepared))
 
     def setup(self, command: str, optimum: Mapping[str, float | None]) -> dict[str, Any]:
         """Return what setup.json holds, but for the versions."""
@@ -183,12 +194,17 @@ def targets(spec: Spec) -> tuple[float, ...]:
     return TARGETS if target is None or target in TARGETS else (*TARGETS, target)
 
 
+def _fills_means(spec: Spec) -> bool:
+    """Return whether missing values become means."""
+    own = {} if spec.data.name is None else DATASETS[spec.data.name].options
+    return bool(spec.data.options.get("missing", own.get("missing")) == "mean")
+
+
 def _load(spec: Spec) -> Data:
     """Return the rows; missing values stay if they are to become means, which are those of the training rows."""
     source, by, loss = spec.data, spec.partition.by, spec.loss
-    own = {} if source.name is None else DATASETS[source.name].options
     options = dict(source.options) | {"clients": None if by in PARTITIONS else by}
-    means = options.get("missing", own.get("missing")) == "mean"
+    means = _fills_means(spec)
     if means:
         options["missing"] = "keep"
     if source.file is not None and not source.file.is_file():
@@ -246,31 +262,35 @@ def _split(spec: Spec, data: Data, seed: int | None, cut: int | None) -> Split:
     test, train = np.split(order, [round(spec.data.holdout * m)])
     if spec.data.holdout and not len(test):
         raise ValueError(f"data.holdout is {spec.data.holdout!r}, which keeps none of {m} rows; take a larger share")
-    X = _standardised(_filled(data, train), train) if spec.data.standardise else _filled(data, train)
+    X, prepared = _prepared(spec, data, train)
     try:
         clients = _clients(spec, data, X[train], train, cut)
     except ValueError as error:
         raise ValueError(f"partition: {error}") from None
     problem = Problem(X[train], data.y[train], clients=clients, **spec.problem)
     metrics = {name: Metric(name, X[test], data.y[test], problem.loss, problem.intercept) for name in spec.metrics}
-    return Split(problem, metrics)
+    return Split(problem, metrics, prepared)
 
 
-def _filled(data: Data, train: Any) -> Any:
-    counts, _ = missing_values(data.X[train])
-    if not missing_values(data.X)[0].any():
-        return data.X
-    empty = np.flatnonzero(counts == len(train))
-    if empty.size:
-        raise ValueError(f"column {data.columns[empty[0]]!r} has no value in the rows for training; name it in ignore")
-    return impute_means(data.X, column_means(data.X[train]))
-
-
-def _standardised(X: Any, train: Any) -> Any:
+def _prepared(spec: Spec, data: Data, train: Any) -> tuple[Any, Preparation]:
+    """Return all rows without gaps, standardised if they are to be, and what that took: means and scales of the rows
+    for training.
+    """
+    X, fill = data.X, None
+    if _fills_means(spec):
+        empty = np.flatnonzero(missing_values(X[train])[0] == len(train))
+        if empty.size:
+            name = data.columns[empty[0]]
+            raise ValueError(f"column {name!r} has no value in the rows for training; name it in ignore")
+        fill = column_means(X[train])
+        X = impute_means(X, fill) if missing_values(X)[0].any() else X
+    if not spec.data.standardise:
+        return X, Preparation(fill)
     if is_sparse(X):
         raise ValueError("data.standardise would fill in sparse rows; leave it out")
-    scales = X[train].std(axis=0)
-    return (X - X[train].mean(axis=0)) / np.where(scales > 0, scales, 1.0)
+    means, scales = X[train].mean(axis=0), X[train].std(axis=0)
+    scales = np.where(scales > 0, scales, 1.0)
+    return (X - means) / scales, Preparation(fill, means, scales)
 
 
 def _clients(spec: Spec, data: Data, X: Any, train: Any, seed: int | None) -> Any:

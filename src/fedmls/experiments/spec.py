@@ -14,13 +14,14 @@ from typing import Any
 
 from fedmls.checks import at_least, check_batch, one_of, positive, real, setting, truth, unknown, whole
 from fedmls.datasets import DATASETS
+from fedmls.datasets.files import DECIMALS
 from fedmls.datasets.tables import CATEGORICAL
 from fedmls.experiments.grid import OPTIONS, TOP, PlannedCurve, check_keys, curves, word
 from fedmls.losses import Loss, get_loss
 from fedmls.problem import Problem
 from fedmls.simulation.config import RunConfig
 
-READ = ("label", "ignore", "missing", "categorical", "positive", "columns")  # as in fedmls.datasets.read
+READ = ("label", "ignore", "missing", "categorical", "positive", "columns", "decimal")  # as in fedmls.datasets.read
 DATA = ("name", "file", *READ, "standardise", "holdout")
 PARTITION = ("by", "clients", "alpha", "seed")
 PARTITIONS = ("kmeans", "iid", "dirichlet")
@@ -198,7 +199,7 @@ def _data(table: Any, base: Path) -> DataSpec:
         raise ValueError(unknown("data.name", name, DATASETS))
     maker = DATASETS[name].maker
     if maker is None:
-        check_keys(table, [key for key in DATA if key != "columns"], "data")
+        check_keys(table, [key for key in DATA if key not in ("columns", "decimal")], "data")
         return DataSpec(name, None, _read_options(table), *_share(table))
     known = [key for key, about in inspect.signature(maker).parameters.items() if about.kind is not about.VAR_KEYWORD]
     for key in (key for key in table if key in DATA and key != "name" and key not in known):
@@ -213,7 +214,7 @@ def _read_options(table: Mapping[str, Any]) -> dict[str, Any]:
         word("data.label", options["label"])
     if "ignore" in options:
         options["ignore"] = _words("data.ignore", options["ignore"])
-    for key, known in (("missing", MISSING), ("categorical", CATEGORICAL)):
+    for key, known in (("missing", MISSING), ("categorical", CATEGORICAL), ("decimal", DECIMALS)):
         if key in options:
             one_of(f"data.{key}", options[key], known)
     if isinstance(options.get("positive"), list | dict):

@@ -130,11 +130,14 @@ def check_plain(value: Any) -> None:
         raise MessageError(f"no message: it holds a {type(value).__name__}")
 
 
-def fields(what: str, found: Any, wanted: Any) -> dict[str, Any]:
-    """Return ``found``, if it is a map with exactly the keys ``wanted``; raise a MessageError otherwise."""
+def fields(what: str, found: Any, wanted: Any, optional: Any = ()) -> dict[str, Any]:
+    """Return ``found``, if it is a map with exactly the keys ``wanted``; raise a MessageError otherwise.
+
+    optional: those of the keys that may be left out.
+    """
     if not isinstance(found, dict):
         raise MessageError(f"{what} is no map of fields")
-    missing, strange = sorted({*wanted} - {*found}), sorted({*found} - {*wanted})
+    missing, strange = sorted({*wanted} - {*found} - {*optional}), sorted({*found} - {*wanted})
     if missing or strange:
         lacks = f"without {', '.join(missing)}" if missing else ""
         holds = f"with the unknown {printable(', '.join(strange), 80)}" if strange else ""

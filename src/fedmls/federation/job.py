@@ -5,7 +5,7 @@ rounds = 200
 batch = 0.1
 loss = "hinge"
 
-[algorithm]
+[algorithm]                  # without parameters also: algorithm = "fedmls"
 name = "fedmls"
 
 [algorithm.parameters]
@@ -15,14 +15,16 @@ paired = true
 
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from fedmls.algorithms import ONLY_INSTALLED, Finder, find, from_dict, is_file
+from fedmls.algorithms import Finder, find, from_dict, is_file, only_installed
 from fedmls.checks import at_least, check_batch, one_of, positive, real, truth, unknown, whole
 from fedmls.compression import address_inside
+from fedmls.datasets.tables import CATEGORICAL
 from fedmls.federation.messages import RUN_NAME
 from fedmls.federation.privacy import Privacy, check_private
 from fedmls.federation.secure_sums import check_secure
@@ -46,6 +48,8 @@ class Job:
     weights: "equal", "rows" (m_i/m), or a table of node names with weights that sum to 1.
     impute: missing values become the column's mean over all nodes.  standardise: columns get mean 0 and deviation 1
     over all nodes. For either, nodes tell their column sums before round 1.
+    categorical: "onehot": a column of text becomes a 0/1 column for each of its levels; nodes tell those that at least
+    ``min_rows`` of their rows have. "refuse", unless given: a node with such a column does not take part.
     report_objective: nodes tell f_i at the models, and the history shows Σ w_i f_i. Without it there is no ``until``.
     What an algorithm or a certificate sends of f_i by itself is sent all the same; a node may refuse that.
     nodes: who must be there; whoever is connected unless given.
@@ -87,11 +91,12 @@ class Job:
     privacy: Privacy | None = None
     secure: bool = False
     start: str | None = None
+    categorical: str | None = None
 
     def __post_init__(self) -> None:
         require_algorithm(self.algorithm)
         if is_file(address_inside(self.algorithm)):
-            raise ValueError(f"algorithm {address_inside(self.algorithm)!r} is a file; {ONLY_INSTALLED}")
+            raise ValueError(only_installed(address_inside(self.algorithm)))
         whole("rounds", self.rounds)
         whole("every", self.every)
         whole("seed", self.seed, least=0, most=2**63 - 1)
@@ -104,6 +109,9 @@ class Job:
         one_of("reduction", self.reduction, ("sum", "mean"))
         for name in ("intercept", "impute", "standardise", "report_objective", "secure"):
             truth(name, getattr(self, name))
+        if self.categorical is not None:
+            one_of("categorical", self.categorical, CATEGORICAL)
+            object.__setattr__(self, "categorical", "onehot" if self.categorical == "onehot" else None)
         self._check_weights()
         self._check_proof()
         self._check_answers()
@@ -182,8 +190,11 @@ class Job:
         return cls(**values | made)
 
     @classmethod
-    def read(cls, file: str | Path) -> "Job":
-        """Read a TOML or JSON file, or the job.toml or job.json of a folder."""
+    def read(cls, file: str | Path, changes: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> "Job":
+        """Read a TOML or JSON file, or the job.toml or job.json of a folder.
+
+        changes: makes the job's plain values of those in the file.
+        """
         file = Path(file)
         if file.is_dir():
             found = [file / name for name in FILES if (file / name).exists()]
@@ -194,7 +205,7 @@ class Job:
             values = read_config(file)
             if isinstance(values.get("start"), str) and values["start"]:
                 values["start"] = str(file.parent.resolve() / values["start"])
-            return cls.from_dict(values)
+            return cls.from_dict(changes(values))
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
 
@@ -220,9 +231,10 @@ def reveals_objective(job: Job) -> str:
 
 
 def _algorithm(values: Any, finder: Finder) -> Algorithm:
-    """Return the algorithm of these plain values; parameters may be left out."""
+    """Return the algorithm of these plain values, or of its name alone; parameters may be left out."""
+    values = {"name": values} if isinstance(values, str) else values
     if not isinstance(values, dict) or "name" not in values:
-        raise ValueError(f"algorithm is {values!r}; give a table with its name and, if any, its parameters")
+        raise ValueError(f"algorithm is {values!r}; give its name, or a table with name and parameters")
     for key in values:
         if key not in ("name", "parameters"):
             raise ValueError(unknown("key of the algorithm", key, ("name", "parameters")))

@@ -5,6 +5,9 @@ A message is a MessagePack map with the keys of its header (``schema``, ``run``,
 places where a class becomes a map and a map a class. :func:`decode` checks every field's type, so that what the rest of
 the package reads is what the annotations say; sizes and values are checked by those who know what they asked for
 (:mod:`fedmls.federation.server.replies`, :mod:`fedmls.federation.node`).
+
+A field with the default None came later than the others. It is left out of the map where it is None, so that messages
+and files without it are read and written as they were.
 """
 
 import math
@@ -36,6 +39,8 @@ class Surveyed(NamedTuple):
 
     counts, sums, squares: for each column, how many values, their sum, and their squared distances to their mean.
     key: its public key, if sums are secure.
+    label: the name of its label column.  levels: of its columns of categories, those that at least ``min_rows`` rows
+    have; none for a column without a value.  level_counts: how many rows have each, if the job needs it.
     """
 
     rows: int
@@ -46,22 +51,31 @@ class Surveyed(NamedTuple):
     squares: Array | None
     reports_objective: bool
     key: bytes | None
+    label: str | None = None
+    levels: dict[str, list[str]] | None = None
+    level_counts: dict[str, list[int]] | None = None
 
 
 class Sums(NamedTuple):
-    """Asks for column sums under masks; with means, for the squared distances to them."""
+    """Asks for column sums under masks; with means, for the squared distances to them.
+
+    columns, levels: as when the run begins.
+    """
 
     job: dict[str, Any]
     keys: list[bytes]
     columns: list[str]
     means: Array | None
     client: int
+    levels: dict[str, list[str]] | None = None
 
 
 class Begin(NamedTuple):
     """Begins the run at a node, which is client number ``client`` of n.
 
     keys: the public keys of all nodes, if sums are secure.
+    columns: those of the rows as they are prepared, where each level of a category has its own.
+    levels: those of each column of categories that all nodes together have.
     """
 
     job: dict[str, Any]
@@ -74,6 +88,7 @@ class Begin(NamedTuple):
     start: Array
     client: int
     weight: float
+    levels: dict[str, list[str]] | None = None
 
 
 class Begun(NamedTuple):
@@ -231,6 +246,7 @@ KINDS: dict[type[Any], str] = {
     CheckpointFile: "checkpoint",
 }
 FIELDS: dict[str, frozenset[str]] = {kind: frozenset(body._fields) for body, kind in KINDS.items()}
+OPTIONAL: dict[str, frozenset[str]] = {kind: frozenset(body._field_defaults) for body, kind in KINDS.items()}
 
 B = TypeVar("B", bound=Body, covariant=True)
 R = TypeVar("R", bound=Body)
@@ -254,7 +270,7 @@ class Message(NamedTuple, Generic[B]):
 def encode(message: Message[Body], compact: bool = False) -> bytes:
     """Return the message as bytes. compact: write arrays in the shortest way, which is exact, too."""
     run, exchange, k, body = message
-    return pack_envelope(Envelope(message.kind, run, exchange, k, plain(body._asdict())), compact)
+    return pack_envelope(Envelope(message.kind, run, exchange, k, plain(as_map(body))), compact)
 
 
 def decode(data: bytes, limit: int = 256 * MEBIBYTE, arrays: int | None = None, own: bool = False) -> Message[Body]:
@@ -302,15 +318,20 @@ def unpack_envelope(data: bytes, limit: int = 256 * MEBIBYTE, arrays: int | None
             raise MessageError(f"a message of {name} {whole[name]!r:.60}, which is no whole number")
     if not isinstance(body, dict):
         raise MessageError("a message without a body")
-    fields("a message", body, FIELDS[kind])
+    fields("a message", body, FIELDS[kind], OPTIONAL[kind])
     return Envelope(kind, run, whole["exchange"], whole["round"], body)
+
+
+def as_map(body: Any) -> dict[str, Any]:
+    """Return the fields of one of the classes above by name, without later ones that are None."""
+    later = body._field_defaults
+    return {name: value for name, value in body._asdict().items() if value is not None or name not in later}
 
 
 def plain(value: Any) -> Any:
     """Return the value with maps in the place of the classes above."""
     if isinstance(value, PARTS):
-        value = value._asdict()
-        return {name: plain(part) for name, part in value.items()}
+        return {name: plain(part) for name, part in as_map(value).items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
     if isinstance(value, dict):
@@ -343,6 +364,15 @@ def texts(name: str, value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise MessageError(f"{name} is no list of names")
     return value
+
+
+def _levels(name: str, value: Any) -> dict[str, list[str]]:
+    return {column: texts(f"one of {name}", known) for column, known in _map(name, value).items()}
+
+
+def _level_counts(name: str, value: Any) -> dict[str, list[int]]:
+    found = _map(name, value).items()
+    return {column: [count(name, one, 1) for one in _list(f"one of {name}", counts)] for column, counts in found}
 
 
 def _text(name: str, value: Any) -> str:
@@ -410,6 +440,9 @@ def _surveyed(body: dict[str, Any]) -> Surveyed:
         _unless_none(array, "squares", body["squares"]),
         _truth("reports_objective", body["reports_objective"]),
         _unless_none(_key, "key", body["key"]),
+        _unless_none(_text, "label", body.get("label")),
+        _unless_none(_levels, "levels", body.get("levels")),
+        _unless_none(_level_counts, "level_counts", body.get("level_counts")),
     )
 
 
@@ -420,6 +453,7 @@ def _sums(body: dict[str, Any]) -> Sums:
         texts("columns", body["columns"]),
         _unless_none(array, "means", body["means"]),
         count("client", body["client"]),
+        _unless_none(_levels, "levels", body.get("levels")),
     )
 
 
@@ -435,6 +469,7 @@ def _begin(body: dict[str, Any]) -> Begin:
         array("start", body["start"]),
         count("client", body["client"]),
         _weight(body["weight"]),
+        _unless_none(_levels, "levels", body.get("levels")),
     )
 
 
@@ -531,7 +566,7 @@ def _run_file(body: dict[str, Any]) -> RunFile:
         _text("data", body["data"]),
         _map("answered", body["answered"]),
         _map("terms", body["terms"]),
-        None if begin is None else _begin(fields("begin", begin, Begin._fields)),
+        None if begin is None else _begin(fields("begin", begin, Begin._fields, Begin._field_defaults)),
         _text("problem", body["problem"]),
         _unless_none(_client_state, "before", body["before"]),
         count("before_exchange", body["before_exchange"]),

@@ -10,8 +10,8 @@ Paths are relative to the configuration file.
 
 from pathlib import Path
 
-from fedmls.checks import positive, truth, unknown, whole
-from fedmls.datasets.files import kind_of
+from fedmls.checks import one_of, positive, truth, unknown, whole
+from fedmls.datasets.files import DECIMALS, kind_of
 from fedmls.federation.job import read_config
 from fedmls.federation.secure_sums import from_text
 from fedmls.hyperparameters import hyperparameters
@@ -20,9 +20,10 @@ from fedmls.hyperparameters import hyperparameters
 @hyperparameters
 class NodeConfig:
     """ignore: columns that are not used.  columns: how many features an svmlight file has; it does not say itself.
+    decimal: what the numbers in a CSV are written with, "." or ",".
 
     report_objective: whether f_i may be told.  min_rows: column sums and the like are told only of at least so many
-    rows (and values in a column): those of one row would be the row.
+    rows (and values in a column): those of one row would be the row. So are the levels of a column of text.
     max_epsilon: take part only in runs with privacy, as long as ε of all runs begun here, for the δ of this
     configuration, is at most this.
     key: the file of its own key for secure sums; made in the state folder unless given.  peers: take part only in
@@ -37,6 +38,7 @@ class NodeConfig:
     label: str | None = None
     ignore: tuple[str, ...] = ()
     columns: int | None = None
+    decimal: str = DECIMALS[0]
     report_objective: bool = True
     min_rows: int = 5
     max_epsilon: float | None = None
@@ -69,6 +71,7 @@ class NodeConfig:
         object.__setattr__(self, "algorithms", tuple(self.algorithms))
         if self.columns is not None:
             whole("columns", self.columns)
+        one_of("decimal", self.decimal, DECIMALS)
         truth("report_objective", self.report_objective)
         whole("min_rows", self.min_rows)
         if self.max_epsilon is not None:

@@ -6,14 +6,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tomli_w
 
-from fedmls.checks import unknown
-from fedmls.datasets.files import kind_of, read_frame
+from fedmls.checks import distinct, unknown
+from fedmls.datasets.categories import features_of
+from fedmls.datasets.files import Unreadable, kind_of, read_frame
+from fedmls.datasets.overview import FRAMES, look_at
 from fedmls.federation.errors import Refused
-from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, prepared, read_rows
+from fedmls.federation.node.rows import SiteRows, column_sums, encoded, label_texts, prepared, read_rows
 from fedmls.federation.node_config import NodeConfig
-from fedmls.partition import by_column, dirichlet, iid, kmeans
+from fedmls.federation.sites import site_names, write_node
+from fedmls.files import check_folder
+from fedmls.partition import dirichlet, iid, kmeans
+
+
+class Part(NamedTuple):
+    """A part of a file: how many rows, and the value that they have in common, if they were cut by a column."""
+
+    rows: int
+    value: str | None
 
 
 def split(
@@ -26,42 +36,65 @@ def split(
     ignore: Sequence[str] = (),
     alpha: float = 0.5,
     seed: int = 0,
+    decimal: str | None = None,
     algorithms: Sequence[str] = (),
-) -> dict[Path, int]:
+) -> dict[Path, Part]:
     """Cut a file into parts, and write each with its node's configuration.
 
-    by: "kmeans", "iid" or "dirichlet" (:mod:`fedmls.partition`), or a column, whose values are the clients.
-    label: the label column; the last one unless given.  ignore: columns that nodes are not to use.
+    by: "kmeans", "iid" or "dirichlet" (:mod:`fedmls.partition`), or a column; its values are the sites and name them.
+    label: the label column; the last one unless given.  ignore: columns that are not used.
+    decimal: what the numbers in a CSV are written with, "." or ","; found out unless given.
     algorithms: those from outside of the package, "module:Class", that nodes are to run.
-    Returns the configurations with their numbers of rows. Rows stay as they are written in the file.
+    Returns the configurations, with what each part holds. Rows stay as they are written in the file.
     """
     file, out = Path(file), Path(out)
     if not file.exists():
         raise ValueError(f"{file} is not there")
-    if out.exists() and any(out.iterdir()):
+    if check_folder(out).exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty; name another folder")
-    source = source_file(file, label)
-    if by in PARTITIONERS:
-        config = NodeConfig(name="all", data=file, state=out, label=source.label, ignore=tuple(ignore), min_rows=1)
-        try:
-            of_row = PARTITIONERS[by](read_rows(config), clients, alpha, seed)
-        except Refused as error:
-            raise ValueError(f"{file}: {error}") from None
-    else:
-        of_row = by_column(source.column(by))
-        ignore = (*ignore, by)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        source = source_file(file, label)
+    except Unreadable as error:
+        raise ValueError(f"{file}: {error}") from None
+    named, frame = by not in PARTITIONERS, kind_of(file) in FRAMES
+    sites = _by_value(file, source, by) if named else []
+    ignored = list(dict.fromkeys([*ignore, by])) if named and frame else list(ignore)
+    if frame:
+        decimal = look_at(file, source.label, ignored, decimal).decimal
+    common: dict[str, Any] = {"label": source.label, "columns": source.columns, "ignore": ignored}
+    common |= {"decimal": decimal or ".", "algorithms": list(algorithms)}
+    if not named:
+        whole = NodeConfig(name="all", data=file, state=out, min_rows=1, **common)
+        sites = _partitioned(whole, by, clients, alpha, seed)
     written = {}
-    for i in range(int(of_row.max()) + 1):
-        rows, name = np.flatnonzero(of_row == i), f"site-{i + 1}"
-        about: dict[str, Any] = {"name": name, "data": name + source.suffix, "state": f"state/{name}"}
-        about |= {"label": source.label, "columns": source.columns, "ignore": list(ignore) or None}
-        about["algorithms"] = list(algorithms) or None
+    for name, value, rows in sites:
+        about = {"name": name, "data": name + source.suffix, "state": f"state/{name}", **common}
+        written[write_node(out / f"{name}.toml", about)] = Part(len(rows), value)
         source.write(out / f"{name}{source.suffix}", rows)
-        text = tomli_w.dumps({key: value for key, value in about.items() if value is not None})
-        (out / f"{name}.toml").write_text(text, encoding="utf-8")
-        written[out / f"{name}.toml"] = len(rows)
     return written
+
+
+Site = tuple[str, str | None, Any]  # its name, its value, and which rows it has
+
+
+def _partitioned(whole: NodeConfig, by: str, clients: int, alpha: float, seed: int) -> list[Site]:
+    try:
+        of_row = PARTITIONERS[by](read_rows(whole), clients, alpha, seed)
+    except Refused as error:
+        raise ValueError(f"{whole.data}: {error}") from None
+    return [(f"site-{i + 1}", None, np.flatnonzero(of_row == i)) for i in range(int(of_row.max()) + 1)]
+
+
+def _by_value(file: Path, source: "SourceFile", by: str) -> list[Site]:
+    """Return a site for each value of the column."""
+    column = source.column(by)
+    empty = sum(value == "" for value in column)
+    if empty:
+        raise ValueError(f"{file}: column {by!r} is empty in {empty} of {len(column)} rows; it names their site")
+    values, of_row = distinct(f"column {by!r}", column)
+    texts = [str(value) for value in values]
+    names = site_names(texts, by)
+    return [(names[i], texts[i], np.flatnonzero(of_row == i)) for i in range(len(texts))]
 
 
 PARTITIONERS: dict[str, Callable[[SiteRows, int, float, int], Any]] = {
@@ -72,8 +105,10 @@ PARTITIONERS: dict[str, Callable[[SiteRows, int, float, int], Any]] = {
 
 
 def _filled(rows: SiteRows) -> Any:
-    counts, sums, _ = column_sums(rows, least=1)
-    return prepared(rows, list(rows.columns), sums / np.maximum(counts, 1), None)
+    """Return the rows as numbers: each level of a category has a column, and missing values are their column's mean."""
+    features = features_of(rows.columns, rows.levels)
+    counts, sums, _ = column_sums(encoded(rows, features, rows.levels), least=1)
+    return prepared(rows, features, sums / np.maximum(counts, 1), None, rows.levels)
 
 
 class SourceFile(NamedTuple):
@@ -88,7 +123,7 @@ class SourceFile(NamedTuple):
 
 def source_file(file: Path, label: str | None) -> SourceFile:
     kind = kind_of(file)
-    if kind in ("CSV", "Parquet"):
+    if kind in FRAMES:
         return _frame_file(file, label)
     return _svmlight_file(file) if kind == "svmlight" else _npz_file(file, label)
 

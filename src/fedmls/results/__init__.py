@@ -4,12 +4,13 @@
     history.parquet  every recorded round of every run, with the names of its curve: method, variant and parameter
     summary.csv      one row per curve; summary.md is the same table to read
     setup.json       what was run: the experiment, the problem with its clients, f*, versions
-    model.npz        of a federation: the model, and what it is a model of
+    model.npz        the model, and what it is a model of; model.json is the same to read, with how it was trained
 
 A comparison (:mod:`fedmls.benchmark.compare`) has points.parquet, chosen.csv and problems.csv in place of the history
 and the summary.
 
 layout.py   the names of the files, and of the columns that name a curve
 write.py    writes the folder;  read.py: reads it, also as earlier versions wrote it
-summary.py  the summary, as a table and as text;  model.py: the model
+summary.py  the summary, as a table and as text
+model.py    the model;  pipeline.py: the model as a scikit-learn pipeline, and its predictions for a file
 """

@@ -4,7 +4,7 @@ RUNS = "runs"
 HISTORY = "history.parquet"
 SUMMARY, SUMMARY_TEXT = "summary.csv", "summary.md"
 SETUP = "setup.json"
-MODEL = "model.npz"
+MODEL, MODEL_TEXT = "model.npz", "model.json"
 POINTS, CHOSEN, PROBLEMS = "points.parquet", "chosen.csv", "problems.csv"  # of a comparison
 
 LABELS = ("method", "variant", "parameter")

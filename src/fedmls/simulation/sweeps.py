@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedmls.checks import one_of, whole
+from fedmls.checks import check_jobs, one_of, whole
 from fedmls.hyperparameters import describe
 from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar, Board
@@ -113,8 +113,7 @@ def run_all(
     """Do what :func:`sweep` does, with the settings of a run in ``config``; each run has its seed and metrics."""
     one_of("backend", backend, BACKENDS)
     one_of("errors", errors, ("raise", "keep"))
-    if jobs == 0 or not isinstance(jobs, int):
-        raise ValueError(f"jobs is {jobs!r}; it must be a whole number, -1 for one per core")
+    check_jobs(jobs)
     algorithms, seeds = _several("algorithms", algorithms), _several("seeds", seeds)
     total = len(algorithms) * len(seeds)
     finished: dict[int, Run] = {}

@@ -16,6 +16,7 @@ from fedmls.federation import Stopped
 from fedmls.federation.deploy.processes import (
     MARK,
     Processes,
+    absolute_paths,
     end_left_behind,
     exit_on_signals,
     free_port,
@@ -263,3 +264,10 @@ def test_a_free_port_is_free_and_not_one_that_the_kernel_gives_to_connections():
         assert port < first
         with socket.socket() as one:
             one.bind(("127.0.0.1", port))
+
+
+def test_a_relative_path_to_modules_means_the_same_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = absolute_paths({"PYTHONPATH": os.pathsep.join(["mine", "", "/usr/lib"]), "A": "b"})
+    assert here == {"PYTHONPATH": os.pathsep.join([f"{tmp_path}/mine", "/usr/lib"]), "A": "b"}
+    assert absolute_paths({"A": "b"}) == {"A": "b"}

@@ -4,6 +4,7 @@ import gzip
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,8 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 import fedmls
-from fedmls.federation import InProcess, Job, Node, NodeConfig, Stopped, drive, split
+from fedmls.cli import federation as cli
+from fedmls.federation import InProcess, Job, Node, NodeConfig, Refused, Stopped, drive, split
 from fedmls.federation.codec import unseal
 from fedmls.federation.messages import Envelope, pack_envelope, unpack_envelope
 from fedmls.federation.node.rows import SiteRows, column_sums, label_texts, read_rows, sorted_classes
@@ -44,10 +46,14 @@ def run(folder, configs, transport=InProcess, **job):
     return drive(folder, transport(configs), resume=False)
 
 
+def survey(**job):
+    values = Job(**{"algorithm": fedmls.FedMLS(), "rounds": 3} | job).to_dict()
+    return pack_envelope(Envelope("survey", "r", 1, 0, {"job": values}))
+
+
 def refusal(config, **job):
     """What the node says to the survey."""
-    values = Job(**{"algorithm": fedmls.FedMLS(), "rounds": 3} | job).to_dict()
-    reply = unpack_envelope(Node(config).answer(pack_envelope(Envelope("survey", "r", 1, 0, {"job": values}))))
+    reply = unpack_envelope(Node(config).answer(survey(**job)))
     assert reply.kind == "refused"
     return reply.body["why"]
 
@@ -201,9 +207,22 @@ def test_refusals_name_the_reason_and_no_value(tmp_path):
     secret = "Jane-Doe-1961"
     table = frame()
     table["patient"] = secret
-    assert (
-        refusal(node(tmp_path, "a", table)) == "its column 'patient' holds no numbers; encode it, or name it in ignore"
+    message = (
+        "its column 'patient' holds no numbers; set categorical = \"onehot\" in the job (--categorical onehot), "
+        "or name the column in ignore"
     )
+    assert refusal(node(tmp_path, "a", table)) == message
+    table["patient"] = ["1.5"] * 30 + [secret] * 10
+    message = (
+        "its column 'patient' holds numbers but for 10 values; leave the cell of a missing value empty, and write "
+    )
+    for categorical in (None, "onehot"):
+        told = refusal(node(tmp_path, "a", table), categorical=categorical)
+        assert told == f"{message}numbers like 1234.5"
+    table["patient"] = [f"{secret}-{i % 10}" for i in range(40)]  # four rows each: no level is told
+    reply = Node(node(tmp_path, "a", table)).answer(survey(categorical="onehot"))
+    assert secret.encode() not in reply
+    assert unpack_envelope(reply).body["levels"] == {"patient": []}
     assert refusal(node(tmp_path, "a", table, label="sick")) == "its data has no column 'sick'"
     assert refusal(node(tmp_path, "a", frame(), label=None)) == "its configuration names no label column"
     assert refusal(node(tmp_path, "a", frame(3))) == "it has 3 rows and answers only for at least 5 (min_rows)"
@@ -232,11 +251,57 @@ def test_refusals_name_the_reason_and_no_value(tmp_path):
     told = "its label column has missing or infinite values"
     assert refusal(node(tmp_path, "a", heights), **regression) == told
     config = node(tmp_path, "a", frame())
-    config.data.write_bytes(b"\xff\xfe" + secret.encode())
-    assert "a.csv cannot be read" in refusal(config)
-    assert secret not in refusal(config)
     config.data.unlink()
     assert refusal(config) == "its data file a.csv is not there"
+
+
+SECRET = "31337"
+BAD_FILES = {  # what is in the file: what the node says of it
+    "age,dose,ill\n1,2,yes\n1,<SECRET,no\n3,4,yes\n": "its column 'dose' holds numbers but for 1 value; leave "
+    "the cell of a missing value empty, and write numbers like 1234.5",
+    "age;dose;ill\n1;2,5;yes\n1;SECRET,5;no\n": "its column 'dose' holds numbers with a comma; take decimal = \",\"",
+    "age,dose,ill\n1,2,yes\n1,SECRET,3,no\n": "its data file a.csv: its line 3 has 4 values, and its first line "
+    "names 3 columns",
+    "age,ill\n1,2,SECRET\n": "its data file a.csv: its rows have more values than its first line has names",
+    "": "its data file a.csv: it is empty; its first line must name the columns",
+    "age,dose,ill\n": "its data file holds no rows",
+    "1,2,SECRET\n3,4,5\n": "the first line of its data file holds numbers; it must name the columns",
+    "age,town,ill\n1,Orléans SECRET,yes\n": "its data file a.csv: it is no UTF-8 text; save it as UTF-8",
+}
+
+
+@pytest.mark.parametrize("text", BAD_FILES)
+def test_what_is_wrong_with_a_file_is_told_without_a_value_of_it(text, tmp_path):
+    config = node(tmp_path, "a", frame())
+    config.data.write_bytes(text.replace("SECRET", SECRET).encode("latin-1"))
+    told = refusal(config)
+    assert told == BAD_FILES[text]
+    assert SECRET not in told
+
+
+def test_files_of_other_programs_are_read_as_they_are(tmp_path):
+    table = frame().round(3)
+    table.loc[3, "dose"] = np.nan
+    table.to_csv(tmp_path / "a.csv", index=False, sep=";", decimal=",", encoding="utf-8-sig")
+    config = NodeConfig(name="a", data=tmp_path / "a.csv", state=tmp_path / "state", label="ill", decimal=",")
+    rows = read_rows(config)
+    assert rows.columns == tuple(COLUMNS)
+    np.testing.assert_array_equal(rows.X, table[COLUMNS].to_numpy())
+
+
+def test_a_label_with_decimal_commas_is_told_apart_from_text(tmp_path):
+    config = node(tmp_path, "a", frame())
+    config.data.write_text("age;ill\n" + "1;2,5\n2;3,5\n" * 3)
+    assert refusal(config, loss="absolute") == 'its label holds numbers with a comma; take decimal = ","'
+
+
+@pytest.mark.parametrize("kind", [".csv", ".parquet", ".npz", ".svm"])
+def test_every_kind_of_file_knows_ignore(kind, tmp_path):
+    config = write(kind, tmp_path, frame())
+    first = read_rows(config).columns[0]
+    assert first not in read_rows(replace(config, ignore=(first,))).columns
+    with pytest.raises(Refused, match=r"^its data has no column 'x'$"):
+        read_rows(replace(config, ignore=("x",)))
 
 
 def test_what_goes_wrong_unforeseen_stays_in_the_nodes_log(tmp_path, monkeypatch):
@@ -258,7 +323,7 @@ def test_a_node_answers_whatever_it_is_sent(data):
 
 
 UP = {  # kind of reply: its fields, as documented in docs/federation.md
-    "surveyed": {"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective", "key"},
+    "surveyed": {"rows", "columns", "classes", "counts", "sums", "squares", "reports_objective", "key", "label"},
     "begun": {"lipschitz"},
     "done": {"rounds", "values"},
 }
@@ -363,7 +428,7 @@ def test_split_keeps_every_row_once(kind, by, tmp_path):
     rows = read_rows(config)
     X = rows.X.toarray() if sparse.issparse(rows.X) else rows.X
     assert whole(tmp_path / "out", kind) == sorted(zip(X.tolist(), label_texts(rows.y), strict=True))
-    assert sum(written.values()) == 50
+    assert sum(part.rows for part in written.values()) == 50
     assert [NodeConfig.read(file).name for file in written] == ["site-1", "site-2", "site-3", "site-4"]
 
 
@@ -383,12 +448,56 @@ def test_split_by_a_column(tmp_path):
     table.insert(0, "clinic", np.array(["north", "south"])[np.arange(40) % 2])
     table.to_csv(tmp_path / "all.csv", index=False)
     written = split(tmp_path / "all.csv", tmp_path / "out", by="clinic")
-    assert list(written.values()) == [20, 20]
+    assert list(written.values()) == [(20, "north"), (20, "south")]
     configs = [NodeConfig.read(file) for file in written]
+    assert [config.name for config in configs] == ["north", "south"]
     assert configs[0].ignore == ("clinic",)
     assert configs[0].label == "ill"
     assert read_rows(configs[1]).columns == tuple(COLUMNS)
     np.testing.assert_array_equal(read_rows(configs[1]).X, table[COLUMNS].to_numpy()[1::2])
+
+
+def test_split_by_an_array(tmp_path):
+    np.savez(tmp_path / "all.npz", X=np.arange(40.0).reshape(20, 2), y=np.arange(20) % 2, ward=["a", "b"] * 10)
+    written = split(tmp_path / "all.npz", tmp_path / "out", by="ward")
+    assert [file.stem for file in written] == ["a", "b"]
+    np.testing.assert_array_equal(read_rows(NodeConfig.read(next(iter(written)))).X[:, 0], np.arange(0.0, 40, 4))
+
+
+def test_split_by_a_column_names_sites_after_values_that_are_no_names(tmp_path):
+    table = frame(40).assign(ward=np.array([3, 12])[np.arange(40) % 2])
+    table.to_csv(tmp_path / "all.csv", index=False)
+    written = split(tmp_path / "all.csv", tmp_path / "out", by="ward", label="ill")
+    assert {file.stem: part.value for file, part in written.items()} == {"ward-12": "12", "ward-3": "3"}
+    table.loc[[0, 4], "ward"] = None
+    table.to_csv(tmp_path / "all.csv", index=False)
+    with pytest.raises(ValueError, match="column 'ward' is empty in 2 of 40 rows; it names their site"):
+        split(tmp_path / "all.csv", tmp_path / "again", by="ward", label="ill")
+
+
+def test_split_tells_which_value_became_which_site_and_of_text(tmp_path, capsys):
+    table = frame(40).assign(clinic=np.array(["Zürich", "3"])[np.arange(40) % 2], sex="F")
+    table.to_csv(tmp_path / "all.csv", index=False)
+    cli.split(tmp_path / "all.csv", tmp_path / "out", by="clinic", label="ill", ignore=["time"])
+    assert capsys.readouterr().out == (
+        f"2 nodes in {tmp_path / 'out'}, label 'ill':\n"
+        "  clinic-3.toml       20 rows  clinic = 3\n"
+        "  Zurich.toml         20 rows  clinic = Zürich\n"
+        "text is in 'sex' (1 values); a job takes it with categorical = \"onehot\", or name\n"
+        "  such columns in ignore\n"
+    )
+
+
+def test_split_finds_out_about_decimal_commas_and_names_bad_cells(tmp_path):
+    table = frame(40).round(3)
+    table.to_csv(tmp_path / "all.csv", index=False, sep=";", decimal=",")
+    configs = [NodeConfig.read(file) for file in split(tmp_path / "all.csv", tmp_path / "out", by="iid", clients=2)]
+    assert [config.decimal for config in configs] == [",", ","]
+    rows = np.concatenate([read_rows(config).X for config in configs])
+    assert sorted(rows.tolist()) == sorted(table[COLUMNS].to_numpy().tolist())
+    table.astype({"dose": object}).assign(dose=["<5", *table["dose"][1:]]).to_csv(tmp_path / "all.csv", index=False)
+    with pytest.raises(ValueError, match="column 'dose' holds numbers but for 1 value, such as '<5' in row 1"):
+        split(tmp_path / "all.csv", tmp_path / "again")
 
 
 def test_split_leaves_text_as_it_is(tmp_path):
@@ -404,7 +513,7 @@ def test_split_leaves_text_as_it_is(tmp_path):
         ({"by": "kmean"}, "unknown way to cut, or column, 'kmean': did you mean 'kmeans'"),
         ({"label": "il"}, "unknown column 'il': did you mean 'ill'"),
         ({"clients": 100}, "there are 40 rows for 100 clients"),
-        ({"ignore": ["x"]}, "its data has no column 'x'"),
+        ({"ignore": ["x"]}, "there is no column 'x'; there are age, dose, time, ill"),
     ],
 )
 def test_split_with_mistakes(options, message, tmp_path):

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ from fedmls.federation.trial import execute as federating
 from fedmls.federation.trial import prepare as trials
 from fedmls.federation.trial.prepare import Source
 from fedmls.results.read import read_results
+from tests.support.clinics import clinics, patients, with_gaps, write_nodes
 from tests.support.federations import wait_until
 from tests.support.problems import svm
 
@@ -114,7 +116,7 @@ def test_the_papers_rows_are_the_default():
     assert outcome.last["objective"] == pytest.approx(expected.history["objective"].iloc[-1], rel=1e-12)
     assert outcome.difference == 0
     assert {file.name for file in Path("out").iterdir()} == {
-        *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "lock", "model.npz", "setup.json"),
+        *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "lock", "model.npz", "model.json", "setup.json"),
         *("parts", "summary.csv", "summary.md", "trial.json"),
     }
     assert "the job is on its way" in said
@@ -141,8 +143,7 @@ def test_the_folder_is_one_that_a_report_reads():
     assert setup["problem"] | {"rows": 60, "coordinates": 4, "loss": "hinge", "clients": 3} == setup["problem"]
     counts = rows.groupby(["ward", "y"]).size()
     assert [(one["client"], one["classes"]) for one in setup["partition"]] == [
-        (f"site-{i}", {label: counts[ward, label] for label in ("ill", "well")})
-        for i, ward in enumerate(["east", "north", "west"], start=1)
+        (ward, {label: counts[ward, label] for label in ("ill", "well")}) for ward in ["east", "north", "west"]
     ]
     assert report.write([Path("out")]).exists()
 
@@ -153,11 +154,12 @@ def test_the_folder_is_one_that_a_report_reads():
         ({}, {"by": "ward"}),
         ({"standardise": True, "weights": "rows"}, {"by": "iid", "nodes": 4, "ignore": ("ward",)}),
         ({"loss": "absolute", "l2": 0.1, "standardise": True}, {"by": "ward", "labels": "numbers"}),
-        ({"nodes": ["site-1", "site-3"], "impute": True}, {"by": "ward"}),
+        ({"nodes": ["east", "west"], "impute": True}, {"by": "ward"}),
         ({"algorithm": fedmls.FedAvg(participants=2), "reduction": "mean", "intercept": False}, {"by": "ward"}),
         ({"certificate": 5.0, "until": 1e9}, {"by": "ward"}),
+        ({"secure": True, "standardise": True, "reduction": "mean"}, {"by": "ward"}),
     ],
-    ids=["plain", "standardised", "regression", "some nodes", "participants", "proved"],
+    ids=["plain", "standardised", "regression", "some nodes", "participants", "proved", "secure"],
 )
 def test_the_simulation_is_of_the_same_rows_prepared_alike(options, rows):
     rows = dict(rows)
@@ -185,8 +187,74 @@ def test_a_folder_of_parts():
     trials.split(table("rows.csv"), "parts", by="ward", label="y")
     outcome, _ = run(job(), Source(parts=Path("parts")))
     assert outcome.difference == 0
-    assert list(outcome.trial.nodes) == ["site-1", "site-2", "site-3"]
+    assert list(outcome.trial.nodes) == ["east", "north", "west"]
     assert not Path("out/parts").exists()
+
+
+def hospitals(folder="hospitals", town=False):
+    """Six files as hospitals send them: columns in another order, a mark at the beginning, semicolons, commas, gaps."""
+    rng = np.random.default_rng(0)
+    Path(folder).mkdir()
+    frames = []
+    for i, name in enumerate(["Orléans", "St. Mary's", "east", "north", "south", "3"]):
+        m = 30 + 5 * i
+        frame = pd.DataFrame({"age": rng.integers(20, 90, m), "dose": rng.normal(5, 2, m).round(2)})
+        frame["ill"] = np.where(frame["age"] / 20 + frame["dose"] + rng.normal(size=m) > 8, "yes", "no")
+        frame.loc[3, "dose"] = np.nan
+        if town:
+            frame["town"] = rng.choice(["Paris", "Rome"] if i else ["Rome"], m)
+        frames.append(frame)
+        frame = frame[list(frame.columns[::-1])] if i % 2 else frame
+        odd = {"sep": ";", "encoding": "utf-8-sig"} if i == 2 else {}
+        if i == 4:
+            frame.to_parquet(f"{folder}/{name}.parquet")
+        else:
+            frame.to_csv(f"{folder}/{name}.csv", index=False, **odd)
+    return frames
+
+
+def test_a_file_for_each_site():
+    frames = hospitals()
+    Path("hospitals/about.txt").touch()
+    outcome, _ = run(job(), Source(parts=Path("hospitals"), label="ill"))
+    assert list(outcome.trial.nodes) == ["Orleans", "St-Mary-s", "east", "north", "site-3", "south"]
+    assert outcome.difference == 0
+    rows = pd.concat([frames[i] for i in (0, 1, 2, 3, 5, 4)])
+    problem = outcome.trial.problem
+    X = fedmls.datasets.impute_means(rows[["age", "dose"]])
+    np.testing.assert_allclose(problem.X[:, :2], X, rtol=1e-12)
+    np.testing.assert_array_equal(problem.y, np.where(rows["ill"] == "yes", 1, -1))
+    assert outcome.trial.notes == (
+        "sites: Orleans (30 rows), St-Mary-s (35 rows), east (40 rows), north (45 rows), site-3 (55 rows), south (50 "
+        "rows); no is -1, yes is +1",
+        "6 gaps are filled with the column's mean over all sites (impute): 'dose' (6)",
+        "not read in hospitals: about.txt",
+    )
+    assert sorted(file.name for file in Path("out/parts").glob("*.csv")) == []  # the rows stay where they are
+    assert trials.reopen(Path("out"), None, {"rounds": 8}).nodes["east"] == Path("out/parts/east.toml")
+
+
+def test_some_files_one_by_one_and_a_column_of_text():
+    hospitals(town=True)
+    files = [Path("hospitals/east.csv"), Path("hospitals/south.parquet")]
+    told = "node east refuses: its column 'town' holds no numbers; set categorical = \"onehot\" in the job"
+    with pytest.raises(ValueError, match=re.escape(told)):
+        trials.begin(None, "inprocess", job(), Source(parts=files, label="ill"))
+    trial = trials.begin(None, "inprocess", job(), Source(parts=files, label="ill", ignore=("town",)))
+    assert list(trial.nodes) == ["east", "south"]
+
+
+def test_a_column_that_one_site_alone_has_may_be_ignored():
+    hospitals()
+    frame = pd.read_csv("hospitals/north.csv").assign(ward="B")
+    frame.to_csv("hospitals/north.csv", index=False)
+    with pytest.raises(ValueError, match="node north refuses: its column 'ward' holds no numbers"):
+        trials.begin(None, "inprocess", job(), Source(parts=Path("hospitals"), label="ill"))
+    frame.assign(ward=1).to_csv("hospitals/north.csv", index=False)
+    with pytest.raises(ValueError, match="node north has 'ward'; the others have 'age', 'dose'"):
+        trials.begin(None, "inprocess", job(), Source(parts=Path("hospitals"), label="ill"))
+    trial = trials.begin(None, "inprocess", job(), Source(parts=Path("hospitals"), label="ill", ignore=("ward",)))
+    assert trial.problem.penalised == 2
 
 
 @pytest.mark.filterwarnings("ignore:the certificate is void")  # of the server, which is in this process here
@@ -210,20 +278,20 @@ def test_with_privacy_there_is_nothing_to_compare_with():
 
 
 def test_a_run_that_went_on_without_a_node_is_not_compared(monkeypatch):
-    lost = {("site-2", call) for call in range(3, 40)}
+    lost = {("north", call) for call in range(3, 40)}
     monkeypatch.setattr(Deployment, "faults", {"drop": lost})
     algorithm = fedmls.FedAvg(participants=2)
     outcome, said = run(
         job(algorithm=algorithm, on_missing="without"), Source(file=table("r.csv"), label="y", by="ward")
     )
-    assert "without site-2" in outcome.difference
-    assert any(line.startswith("without site-2: does not answer") for line in said)
+    assert "without north" in outcome.difference
+    assert any(line.startswith("without north: does not answer") for line in said)
 
 
 def test_a_node_that_is_waited_for_is_named_once(monkeypatch):
-    monkeypatch.setattr(Deployment, "faults", {"drop": {("site-2", call) for call in (3, 4, 6)}})
+    monkeypatch.setattr(Deployment, "faults", {"drop": {("north", call) for call in (3, 4, 6)}})
     outcome, said = run(job(), Source(file=table("r.csv"), label="y", by="ward"))
-    assert [line.partition(":")[0] for line in said].count("waiting for site-2") == 2  # exchange 3 twice, then 4
+    assert [line.partition(":")[0] for line in said].count("waiting for north") == 2  # exchange 3 twice, then 4
     assert outcome.difference == 0
 
 
@@ -351,6 +419,57 @@ def test_options_win_over_the_jobs_file():
     assert trials.make_job(Path("job.toml"), "fedmls", ("lam0=3",), {}).algorithm == fedmls.FedMLS(lam0=3, paired=True)
 
 
+def test_a_jobs_file_may_leave_out_what_options_say():
+    Path("job.toml").write_text("l2 = 0.5\n")
+    assert trials.make_job(Path("job.toml"), None, (), {}) == Job(algorithm=fedmls.FedMLSB(), rounds=10, l2=0.5)
+    made = trials.make_job(Path("job.toml"), "fedavg", ("eta0=0.5",), {"rounds": 3})
+    assert made == Job(algorithm=fedmls.FedAvg(eta0=0.5), rounds=3, l2=0.5)
+    with pytest.raises(ValueError, match=r"^job\.toml: the job has no 'algorithm'"):  # by itself it is none
+        Job.read("job.toml")
+
+
+@pytest.mark.parametrize(
+    "algorithm", ['algorithm = "fedavg"', 'algorithm = { name = "fedavg" }', '[algorithm]\nname = "fedavg"']
+)
+def test_an_algorithm_without_parameters_may_be_its_name_alone(algorithm):
+    Path("job.toml").write_text(f"rounds = 3\n{algorithm}\n")
+    assert Job.read("job.toml") == Job(algorithm=fedmls.FedAvg(), rounds=3)
+    assert trials.make_job(Path("job.toml"), None, ("eta0=0.5",), {}).algorithm == fedmls.FedAvg(eta0=0.5)
+    assert trials.make_job(Path("job.toml"), "fedmls", (), {}).algorithm == fedmls.FedMLS(lam0="auto", paired=True)
+
+
+def test_an_algorithm_that_is_neither_name_nor_table_is_refused():
+    Path("job.toml").write_text("rounds = 3\nalgorithm = 7\n")
+    with pytest.raises(ValueError, match=r"^job\.toml: algorithm is 7; give its name, or a table with name and"):
+        trials.make_job(Path("job.toml"), None, ("eta0=1",), {})
+    assert trials.make_job(Path("job.toml"), "fedavg", (), {}).algorithm == fedmls.FedAvg()
+
+
+def test_the_parameter_of_a_loss_is_an_option():
+    table("rows.csv", labels="numbers")
+    arguments = (
+        "--engine inprocess --data rows.csv --label y --ignore ward --by iid --rounds 2 --out out --loss pinball"
+    )
+    done = CliRunner().invoke(app, ["federate", *arguments.split(), "--loss-parameter", "0.9"])
+    assert done.exit_code == 0, done.output
+    assert Job.read("out").get_loss() == fedmls.losses.get_loss("pinball", 0.9)
+
+
+def test_the_example_is_the_job_that_runs_without_one():
+    done = CliRunner().invoke(app, ["federate", "--example"])
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.output.splitlines())) <= 80
+    Path("job.toml").write_text(done.output)
+    default = trials.make_job(None, None, (), {})
+    assert trials.make_job(Path("job.toml"), None, (), {}) == default
+    shown = dict(re.findall(r"^# (\w+) = (\S+)", done.output, re.M))
+    for key in {*shown} - {"loss_parameter", "until", "name", "lam0", "categorical"}:
+        assert getattr(default, key) == tomllib.loads(f"value = {shown[key]}")["value"], key
+    whole = done.output.partition("# In place of")[0].replace('\nalgorithm = "fedmlsb"', "")
+    Path("job.toml").write_text(whole + done.output[done.output.index("# [algorithm]") :].replace("# ", ""))
+    assert trials.make_job(Path("job.toml"), None, (), {}).algorithm == fedmls.FedMLS(lam0=1.0)
+
+
 @given(st.one_of(st.integers(1, 10**6), st.floats(1e-300, 1e300), st.booleans(), st.sampled_from(["last", "best"])))
 def test_values_of_settings_are_what_they_look_like(value):
     text = value if isinstance(value, str) else json.dumps(value)
@@ -362,14 +481,24 @@ BAD = {
     "--nodes 40 --data rows.csv --label y --ignore ward": "ask for fewer nodes, or cut by iid",
     "--engine gloo": "unknown engine 'gloo': choose from nvflare, flower",
     "--data rows.csv --label wart": "unknown column 'wart': did you mean 'ward'?",
-    "--data rows.csv --label y": "'ward' holds no numbers; encode it, or name it in ignore",
+    "--data rows.csv --label y": "'ward' holds no numbers; set categorical = \"onehot\" in the job (--categorical",
     "--data rows.csv --label c --by ward --ignore y": "label column has",
     "--data nothing.csv": "nothing.csv is not there",
     "--data rows.csv --by wart": "unknown way to cut, or column, 'wart': did you mean 'ward'?",
     "--by class --nodes 3": "leave out --nodes",
     "--parts . --nodes 3": "leave out --nodes",
-    "--parts .": "holds no configuration of a node",
-    "--parts nothing": "is no folder",
+    "--parts full": "full holds no file of rows (.csv, .csv.gz or .parquet); there must be one for each site",
+    "--parts full/file": "full/file is no file of rows",
+    "--parts nothing": "nothing is not there; name a folder",
+    "--parts rows.csv --label yy": "rows.csv: there is no column 'yy'; did you mean 'y'? there are a, b, c, ward, y",
+    "--parts rows.csv --parts ./rows.csv": "rows.csv is named twice",
+    "--parts rows.csv rows.csv": "rows.csv is named twice",
+    "--parts rows.csv --ignore wart": "no file has the column 'wart' of ignore; rows.csv has a, b, c, ward, y",
+    "--parts rows.csv jobs/other.csv": "the last column is 'y' in rows.csv and 'b' in other.csv; name the label column "
+    "with --label",
+    "--parts jobs/sites --label y": "the nodes in jobs/sites have configurations (*.toml), which say it; leave out "
+    "--label",
+    "--decimal ,": "--decimal is of a file",
     "--label y": "--label is of a file",
     "--algorithm fedmlsd --set lam_0=1": "unknown parameter of FedMLSD 'lam_0': did you mean 'lam0'?",
     "--job jobs/private.toml --algorithm fedmls": "lam0 is 'auto', for which clients send more than privacy covers",
@@ -381,7 +510,8 @@ BAD = {
     "--algorithm fedmls --until 0.1": "add certificate",
     "--job nothing.toml": "there is no such file",
     "--out full": "full is not empty; name another folder",
-    "--out rows.csv": "rows.csv is not empty",
+    "--out rows.csv": "rows.csv is a file; name a folder",
+    "--out rows.csv/out": "rows.csv is a file; name a folder",
     "--out a'b": "NVFlare takes no spaces or quotes in a path",
     "--resume --out full": "holds no run of fedmls federate",
     "--resume": "there is no run in results",
@@ -399,6 +529,9 @@ def test_bad_input_is_one_line_and_leaves_nothing(arguments, monkeypatch):
         'rounds = 3\nreport_objective = false\nimpute = false\nalgorithm = { name = "fedavg" }\n'
         "privacy = { clip = 0.5, noise = 5.0 }\n"
     )
+    Path("jobs/other.csv").write_text("a,y,b\n1,2,3\n")
+    Path("jobs/sites").mkdir()
+    Path("jobs/sites/a.toml").touch()
     Path("full").mkdir()
     Path("full/file").touch()
     if "many.csv" in arguments:
@@ -446,12 +579,37 @@ def test_the_command_from_begin_to_end(monkeypatch):
     assert "certified gap" in done.output
     assert "4 rounds of fedmlsb in 7 exchanges: objective" in done.output  # one to ask for f at a model ahead
     assert re.search(r"objective [0-9.]+, certified gap [0-9.e-]+\n", done.output)
-    assert "difference to the simulation of the same seed: 0 (equal to the last bit)\nFiles:\n" in done.output
+    assert "difference to the simulation of the same seed: 0 (equal to the last bit)\n" in done.output
     assert "results/federation-1/history.parquet" in done.output
     again = CliRunner().invoke(app, ["federate", "--resume", "--rounds", "6"])
     assert again.exit_code == 0, again.output
     assert "6 rounds of fedmlsb in 10 exchanges" in again.output
     assert read_results(Path("results/federation-1")).setup["command"] == f"fedmls federate {arguments}"
+
+
+def test_the_command_on_a_file_for_each_site():
+    hospitals()
+    files = sorted(map(str, Path("hospitals").iterdir()))
+    arguments = [
+        "--engine",
+        "inprocess",
+        "--label",
+        "ill",
+        "--rounds",
+        "3",
+        "--parts",
+        *files,
+    ]  # as a shell's * gives them
+    done = CliRunner().invoke(app, ["federate", *arguments])
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(
+        "sites: Orleans (30 rows), St-Mary-s (35 rows), east (40 rows), north (45 rows),\n"
+        "  site-3 (55 rows), south (50 rows); no is -1, yes is +1\n"
+        "6 gaps are filled with the column's mean over all sites (impute): 'dose' (6)\n"
+    )
+    assert "difference to the simulation of the same seed: 0 (equal to the last bit)" in done.output
+    again = CliRunner().invoke(app, ["federate", "--resume", *files])
+    assert again.output == "error: with --resume the job is that of the run; leave out --parts\n"
 
 
 def deployed(name, *values):
@@ -492,3 +650,44 @@ def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_
     [difference] = re.findall(r"simulation of the same seed: (\S+)", again.stdout)
     assert float(difference) <= 1e-12
     assert not marked(f"{folder}|")
+
+
+def from_files_to_predictions(command, engine):
+    """Six clinics, whose files say the same in six ways: train over the engine, and predict for new rows."""
+    write_nodes(clinics(Path("clinics")))
+    with_gaps(patients(100, seed=50)).drop(columns="ill").to_csv("new.csv", index=False)
+    options = ["--parts", "clinics", "--categorical", "onehot", "--rounds", "6", "--engine", engine]
+    told = command("federate", *options, "--out", "results/ill")
+    assert "difference to the simulation of the same seed: 0 (equal to the last bit)" in told
+    assert command("predict", "results/ill", "new.csv", "--out", "out.csv") == "100 predictions in out.csv\n"
+    found = pd.read_csv("out.csv")
+    assert found["prediction"].tolist() == fedmls.load("results/ill").predict(pd.read_csv("new.csv")).tolist()
+    assert np.mean(found["prediction"] == patients(100, seed=50)["ill"]) > 0.7
+
+
+def test_from_six_files_to_predictions():
+    def command(*arguments):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    from_files_to_predictions(command, "inprocess")
+
+
+def test_with_secure_sums_levels_move_together_and_scores_do_not():
+    write_nodes(clinics(Path("clinics")))
+    wanted = job(algorithm=fedmls.FedMLSB(), categorical="onehot", secure=True, standardise=True, rounds=10)
+    outcome, _ = run(wanted, Source(parts=Path("clinics")))
+    assert outcome.difference < 1e-10
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("engine", [deployed("nvflare"), deployed("flower")])
+def test_from_six_files_to_predictions_over_a_real_engine(engine):
+    def command(*arguments):
+        call = [sys.executable, "-m", "fedmls", *arguments]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    from_files_to_predictions(command, engine)

@@ -31,6 +31,12 @@ def silent(line: str) -> None:
     """Say nothing."""
 
 
+def absolute_paths(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with a PYTHONPATH that means the same in every folder."""
+    paths = [os.path.abspath(path) for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {**environment, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
+
+
 class Processes:
     """Participants by name, each a process with its descendants; one deployment at a time in a folder."""
 
@@ -69,7 +75,7 @@ class Processes:
                 command,
                 bufsize=0,
                 cwd=cwd,
-                env={**environment, MARK: f"{self.folder}|{name}"},
+                env={**absolute_paths(environment), MARK: f"{self.folder}|{name}"},
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if pipes else log,
                 stderr=log,

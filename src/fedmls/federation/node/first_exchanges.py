@@ -10,10 +10,17 @@ from fedmls.federation import secure_sums
 from fedmls.federation.columns import squares_around
 from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Begin, Begun, Masked, Message, Sums, Survey, Surveyed, encode
+from fedmls.federation.messages import Begin, Begun, Masked, Message, Sums, Survey, Surveyed, as_map, encode
 from fedmls.federation.node.masks import hidden, keys_of, own_key
 from fedmls.federation.node.rounds import client_state, local_of
-from fedmls.federation.node.rows import check_numbers, column_sums, label_texts, sorted_classes
+from fedmls.federation.node.rows import (
+    check_numbers,
+    column_sums,
+    encoded,
+    label_texts,
+    sorted_classes,
+    told_levels,
+)
 from fedmls.federation.node.site import Site
 from fedmls.federation.node.state import LOST, RunState, fingerprint
 
@@ -40,6 +47,7 @@ def surveyed(site: Site, job: Job) -> Surveyed:
         counts, sums, squares = column_sums(rows, site.config.min_rows)
     elif np.isnan(rows.X.data if is_sparse(rows.X) else rows.X).any():
         raise Refused("its rows have missing values; fill them in, or set impute")
+    told = _levels(site, job)
     if job.secure:  # they are told later, masked
         counts = sums = squares = None
     return Surveyed(
@@ -51,7 +59,25 @@ def surveyed(site: Site, job: Job) -> Surveyed:
         squares=squares if job.standardise else None,
         reports_objective=site.config.report_objective,
         key=secure_sums.public_key(own_key(site.config)) if job.secure else None,
+        label=rows.label,
+        levels=None if told is None else {name: list(levels) for name, levels in told.items()},
+        level_counts=None
+        if told is None or counts is None
+        else {name: list(levels.values()) for name, levels in told.items()},
     )
+
+
+def _levels(site: Site, job: Job) -> dict[str, dict[str, int]] | None:
+    """Return the levels of the columns of text, with the numbers of their rows; None if the job takes no text."""
+    rows = site.rows()
+    if job.categorical is not None:
+        return {} if is_sparse(rows.X) else told_levels(rows, site.config.min_rows)
+    if rows.levels:
+        raise Refused(
+            f'its column {next(iter(rows.levels))!r} holds no numbers; set categorical = "onehot" in the job '
+            "(--categorical onehot), or name the column in ignore"
+        )
+    return None
 
 
 def answer_sums(site: Site, asked: Message[Sums]) -> bytes:
@@ -60,9 +86,8 @@ def answer_sums(site: Site, asked: Message[Sums]) -> bytes:
     site.limits.check_job(job)
     if not (job.secure and (job.impute or job.standardise)):
         raise Refused("it is asked for column sums that the job has no need of")
-    rows = site.rows()
-    order = [rows.columns.index(column) for column in body.columns]
-    counts, sums, squares = (each[order] for each in column_sums(rows, site.config.min_rows))
+    least = site.config.min_rows
+    counts, sums, squares = column_sums(encoded(site.rows(), body.columns, body.levels, least), least)
     told = np.concatenate([counts, sums])
     if body.means is not None:
         around = squares_around(body.means, counts, sums, squares)
@@ -101,7 +126,8 @@ def _keep_terms(site: Site, asked: Message[Survey | Sums | Begin], more: dict[st
     terms: dict[str, Any] = {"job": body.job}
     if not isinstance(body, Survey):
         terms |= {"keys": body.keys, "client": body.client, "columns": body.columns}
-    state = found.asked(asked, {asked.kind: body._asdict()}, terms | more)
+        terms |= {} if body.levels is None else {"levels": body.levels}
+    state = found.asked(asked, {asked.kind: as_map(body)}, terms | more)
     if not isinstance(body, Begin) and state != found:
         site.state.save(state)
     return state

@@ -8,7 +8,7 @@ from fedmls.federation import secure_sums
 from fedmls.federation.codec import MessageError
 from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Begin, Masked, Message, Round, Sums, Task, Upload, Value, Work
+from fedmls.federation.messages import Begin, Masked, Message, Round, Sums, Task, Upload, Value, Work, as_map
 from fedmls.federation.node.site import Site
 from fedmls.federation.node_config import NodeConfig
 from fedmls.federation.uploads import check_upload, upload_shapes
@@ -67,7 +67,7 @@ def hidden(
 ) -> Any:
     """Return the numbers under the masks of these clients. The question: what all were told alike, and the parts."""
     key, keys = keys_of(config, told)
-    common = {name: value for name, value in told._asdict().items() if name not in ("client", "weight")}
+    common = {name: value for name, value in as_map(told).items() if name not in ("client", "weight")}
     question = secure_sums.question(asked, common, *parts)
     try:
         return secure_sums.masked(values, key, keys, told.client, among, question)

@@ -1,11 +1,29 @@
 """A node's own rows: read from its file, summed up for the survey, prepared for the run."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedmls.checks import is_sparse
-from fedmls.datasets.files import UNREADABLE, Table, label_text, read_table, text_columns
+from fedmls.datasets.categories import (
+    MOST_LEVELS,
+    Column,
+    columns_of,
+    indicators,
+    level_codes,
+    level_texts,
+)
+from fedmls.datasets.files import (
+    UNREADABLE,
+    Table,
+    Unreadable,
+    label_text,
+    no_category,
+    number_of,
+    read_table,
+    text_columns,
+)
 from fedmls.datasets.files import sorted_classes as sorted_classes
 from fedmls.federation.errors import Refused
 from fedmls.federation.node_config import NodeConfig
@@ -13,11 +31,16 @@ from fedmls.types import Array
 
 
 class SiteRows(NamedTuple):
-    """One client's rows, NaN where a value is missing; X is dense or CSR. Labels are as they stand in the file."""
+    """One client's rows, NaN where a value is missing; X is dense or CSR. Labels are as they stand in the file.
+
+    levels: of each column of text; X holds their numbers, from 0 on.  label: the name of the label column.
+    """
 
     X: Any
     y: Any
     columns: tuple[str, ...]
+    levels: Mapping[str, tuple[str, ...]] = {}
+    label: str | None = None
 
 
 def read_rows(config: NodeConfig) -> SiteRows:
@@ -25,10 +48,12 @@ def read_rows(config: NodeConfig) -> SiteRows:
     if not config.data.exists():
         raise Refused(f"its data file {config.data.name} is not there")
     try:
-        table = read_table(config.data, config.columns)
-        rows = frame_rows(table, config.label, config.ignore) if table.is_frame else array_rows(table, config)
+        table = read_table(config.data, config.columns, decimal=config.decimal)
+        rows = frame_rows(table, config) if table.is_frame else array_rows(table, config)
     except Refused:
         raise
+    except Unreadable as error:
+        raise Refused(f"its data file {config.data.name}: {error}") from None
     except UNREADABLE as error:
         raise Refused(f"its data file {config.data.name} cannot be read ({type(error).__name__})") from error
     m = rows.X.shape[0]
@@ -40,19 +65,43 @@ def read_rows(config: NodeConfig) -> SiteRows:
     return rows
 
 
-def frame_rows(table: Table, label: str | None, ignore: tuple[str, ...] = ()) -> SiteRows:
+def refusal(config: NodeConfig) -> str:
+    """Return why the node would refuse to answer from its rows, or nothing."""
+    try:
+        read_rows(config)
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+def frame_rows(table: Table, config: NodeConfig) -> SiteRows:
     """Return the rows of a data frame with a label column."""
+    label, names = config.label, table.names
     if label is None:
         raise Refused("its configuration names no label column")
-    for column in (label, *ignore):
-        if column not in table.names:
-            raise Refused(f"its data has no column {column!r}")
-    features = table.features.drop(columns=[label, *ignore])
-    text = text_columns(features)
-    if text:
-        raise Refused(f"its column {text[0]!r} holds no numbers; encode it, or name it in ignore")
+    if len({*names}) < len(names):
+        raise Refused("two of its columns have one name; rename one")
+    if label not in names and all(number_of(name) is not None for name in names):
+        raise Refused("the first line of its data file holds numbers; it must name the columns")
+    _check_columns((label, *config.ignore), names)
+    if len(table.features) == 0:
+        raise Refused("its data file holds no rows")
+    features, levels = table.features.drop(columns=[label, *config.ignore]), dict[str, tuple[str, ...]]()
+    for name in text_columns(features):
+        mistake = no_category(features[name], config.decimal)
+        if mistake is not None:
+            raise Refused(f"its column {name!r} {mistake.why}; {mistake.remedy}")
+        texts = level_texts(features[name])
+        levels[name] = tuple(sorted({text for text in texts if text is not None}))
+        features = features.assign(**{name: level_codes(texts, levels[name])})
     X = features.to_numpy(dtype=float, na_value=np.nan)
-    return SiteRows(X, table.features[label].to_numpy(), tuple(features.columns))
+    return SiteRows(X, table.features[label].to_numpy(), tuple(features.columns), levels, label)
+
+
+def _check_columns(asked: tuple[str, ...], names: list[str]) -> None:
+    for column in asked:
+        if column not in names:
+            raise Refused(f"its data has no column {column!r}")
 
 
 def array_rows(table: Table, config: NodeConfig) -> SiteRows:
@@ -62,19 +111,24 @@ def array_rows(table: Table, config: NodeConfig) -> SiteRows:
     if X is None or label not in table.others:
         raise Refused(f"its data file has no array {'X' if X is None else label!r}")
     y = table.others[label]
-    if sparse:
-        return SiteRows(X, y, tuple(columns))
     if X.ndim != 2 or len(columns) != X.shape[1] or y.shape != (X.shape[0],):
         raise Refused(f"its arrays do not fit: X {X.shape}, {label} {y.shape}, {len(columns)} columns")
+    if not config.ignore:
+        return SiteRows(X, y, tuple(columns), label=None if sparse else label)
+    _check_columns(config.ignore, columns)
     keep = [j for j, column in enumerate(columns) if column not in config.ignore]
-    return SiteRows(X[:, keep], y, tuple(columns[j] for j in keep))
+    return SiteRows(X[:, keep], y, tuple(columns[j] for j in keep), label=label)
 
 
 def check_numbers(y: Any) -> None:
     """Raise Refused if these are no labels of a regression."""
+    import pandas as pd
+
     labels = np.asarray(y)
     if labels.dtype.kind not in "biuf":
-        raise Refused("its label column holds no numbers")
+        mistake = no_category(pd.Series(labels))
+        told = "column holds no numbers" if mistake is None else f"{mistake.why}; {mistake.remedy}"
+        raise Refused(f"its label {told}")
     if not np.isfinite(labels).all():
         raise Refused("its label column has missing or infinite values")
 
@@ -88,7 +142,10 @@ def label_texts(y: Any) -> list[str]:
 
 
 def column_sums(rows: SiteRows, least: int) -> tuple[Any, Array, Array]:
-    """Return for each column how many values there are, their sum, and their squared distances to their mean."""
+    """Return for each column how many values there are, their sum, and their squared distances to their mean.
+
+    Of a column of text both of these are 0: its numbers mean nothing.
+    """
     if is_sparse(rows.X):
         return _sparse_sums(rows, least)
     there = ~np.isnan(rows.X)
@@ -98,7 +155,8 @@ def column_sums(rows: SiteRows, least: int) -> tuple[Any, Array, Array]:
     sums = values.sum(axis=0)
     means = sums / np.maximum(counts, 1)
     squares = (np.where(there, rows.X - means, 0.0) ** 2).sum(axis=0)
-    return counts, sums, squares
+    numbers = np.array([column not in rows.levels for column in rows.columns])
+    return counts, sums * numbers, squares * numbers
 
 
 def _sparse_sums(rows: SiteRows, least: int) -> tuple[Any, Array, Array]:
@@ -123,16 +181,82 @@ def _enough_values(rows: SiteRows, counts: Any, least: int) -> None:
         )
 
 
-def prepared(rows: SiteRows, columns: list[str], means: Array, scales: Array | None) -> Any:
-    """Return the rows' columns in this order, missing values filled by the means; with scales, (x - mean)/scale."""
-    order = [rows.columns.index(column) for column in columns]
-    if is_sparse(rows.X):
+def told_levels(rows: SiteRows, least: int) -> dict[str, dict[str, int]]:
+    """Return how many rows have each level of each column of text, if at least so many do.
+
+    A column without a value may be one of text elsewhere, and has no levels.
+    """
+    told: dict[str, dict[str, int]] = {}
+    for j, name in enumerate(rows.columns):
+        codes = rows.X[:, j]
+        if name in rows.levels:
+            levels = rows.levels[name]
+            counts = np.bincount(codes[~np.isnan(codes)].astype(int), minlength=len(levels)).tolist()
+            told[name] = {level: n for level, n in zip(levels, counts, strict=True) if n >= least}
+            if len(told[name]) > MOST_LEVELS:
+                raise Refused(
+                    f"its column {name!r} has more than {MOST_LEVELS} different values, and a 0/1 column for each is "
+                    "too many; name it in ignore"
+                )
+        elif np.isnan(codes).all():
+            told[name] = {}
+    return told
+
+
+def encoded(
+    rows: SiteRows, columns: Sequence[str], levels: Mapping[str, Sequence[str]] | None, least: int = 1
+) -> SiteRows:
+    """Return the rows with these columns, in which each level of a category has its own.
+
+    levels: those of each column of categories; another one is 0 in all of its columns.  least: a level that fewer rows
+    have counts as none has it.
+    """
+    if not rows.levels and not levels:
+        order = [rows.columns.index(column) for column in columns]
+        if is_sparse(rows.X) and order == list(range(rows.X.shape[1])):
+            return rows
+        return rows._replace(X=rows.X[:, order], columns=tuple(columns))
+    blocks = [_block(rows, column, least) for column in columns_of(columns, levels)]
+    return SiteRows(np.concatenate(blocks, axis=1), rows.y, tuple(columns), label=rows.label)
+
+
+def _block(rows: SiteRows, column: Column, least: int) -> Array:
+    """Return the features of one column."""
+    values = np.asarray(rows.X[:, rows.columns.index(column.name)], dtype=float)
+    own = rows.levels.get(column.name)
+    if column.levels is None:
+        if own is not None:
+            raise Refused(f"its column {column.name!r} holds no numbers")
+        return values[:, None]
+    if own is None:
+        if not np.isnan(values).all():
+            raise Refused(f"its column {column.name!r} holds numbers, and is told to be one of categories")
+        return indicators(values, column)
+    places = level_codes(own, column.levels)  # of its own levels among all
+    there = ~np.isnan(values)
+    codes = np.where(there, places[np.where(there, values, 0.0).astype(int)] if own else np.nan, np.nan)
+    block = indicators(codes, column)
+    rare = np.nansum(block, axis=0) < least
+    return np.where(there[:, None] & rare, 0.0, block)
+
+
+def prepared(
+    rows: SiteRows,
+    columns: Sequence[str],
+    means: Array,
+    scales: Array | None,
+    levels: Mapping[str, Sequence[str]] | None = None,
+) -> Any:
+    """Return the rows with these columns (see :func:`encoded`), missing values filled by the means; with scales,
+    (x - mean)/scale.
+    """
+    X = encoded(rows, columns, levels).X
+    if is_sparse(X):
         if scales is not None:
             raise Refused("its rows are sparse, and standardising would fill them in; leave out standardise")
-        X = rows.X[:, order].tocsr() if order != list(range(len(order))) else rows.X.copy()
+        X = X.tocsr().copy()
         missing = np.isnan(X.data)
         X.data[missing] = means[X.indices[missing]]
         return X
-    X = rows.X[:, order]
     X = np.where(np.isnan(X), means, X)
     return X if scales is None else (X - means) / scales

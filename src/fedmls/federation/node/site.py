@@ -46,7 +46,7 @@ class Site:
         if self._problem is None or self._problem[0] != key:
             rows, job = self.rows(), self.job(begin.job)
             problem = Problem(
-                prepared(rows, begin.columns, begin.means, begin.scales),
+                prepared(rows, begin.columns, begin.means, begin.scales, begin.levels),
                 rows.y if begin.classes is None else label_texts(rows.y),
                 loss=job.get_loss(),
                 intercept=job.intercept,

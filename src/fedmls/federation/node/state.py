@@ -97,7 +97,8 @@ def digest(value: Any) -> str:
 
 def fingerprint(rows: SiteRows) -> str:
     """Return a hash of a file's rows, labels and columns."""
-    found = hashlib.sha256(repr((rows.columns, rows.X.shape)).encode())
+    about = (rows.columns, rows.X.shape, *([dict(rows.levels)] if rows.levels else []))
+    found = hashlib.sha256(repr(about).encode())
     for array in (rows.X.data, rows.X.indices, rows.X.indptr) if is_sparse(rows.X) else (rows.X,):
         found.update(np.ascontiguousarray(array).tobytes())
     labels = np.asarray(rows.y)

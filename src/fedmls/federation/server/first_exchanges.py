@@ -72,7 +72,10 @@ class FirstExchanges:
         assert survey.keys is not None
         size = 2 * len(survey.columns)
         found = self._everyone(
-            {node: Sums(self.public_job, survey.keys, survey.columns, means, i) for i, node in enumerate(survey.nodes)},
+            {
+                node: Sums(self.public_job, survey.keys, survey.columns, means, i, survey.levels)
+                for i, node in enumerate(survey.nodes)
+            },
             lambda data, asked: replies.masked_sums(data, asked, size),
         )
         return np.split(secure_sums.total(found.values()), 2)
@@ -102,6 +105,7 @@ class FirstExchanges:
                 start=x0,
                 client=i,
                 weight=float(survey.weights[i]),
+                levels=survey.levels,
             )
             for i in clients
         }

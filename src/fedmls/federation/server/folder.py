@@ -4,6 +4,7 @@ job.toml         what to run (or job.json)
 checkpoint       the run after its last exchange: all that a driver needs to go on
 events.jsonl     one line for each exchange, as it is done; others may follow it
 model.npz        when the run ends: x, and what it is a model of: columns, classes, means, scales, intercept
+model.json       the same to read, in the columns' own units, with how it was trained and what is proved
 
 and, as in every results folder (:mod:`fedmls.results`),
 
@@ -16,6 +17,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,11 @@ import numpy as np
 
 from fedmls.federation.codec import MEBIBYTE, MessageError, seal, unseal
 from fedmls.federation.job import Job
-from fedmls.federation.messages import CheckpointFile, Message, decode, encode
+from fedmls.federation.messages import CheckpointFile, Message, as_map, decode, encode
 from fedmls.federation.server.snapshot import Snapshot
 from fedmls.federation.server.survey import SurveyedProblem
 from fedmls.files import whole_file
-from fedmls.results.model import Model, model_file, read_model, write_model
+from fedmls.results.model import Description, Model, model_file, proof, read_model, training, write_model
 from fedmls.types import Array, Run
 
 CHECKPOINT, EVENTS = "checkpoint", "events.jsonl"
@@ -63,7 +65,7 @@ class RunFolder:
 
     def save(self, run: str, survey: SurveyedProblem, snapshot: Snapshot) -> None:
         """Write the checkpoint: the run after its last exchange."""
-        body = CheckpointFile(self.job.to_dict(), survey._asdict(), snapshot.plain())
+        body = CheckpointFile(self.job.to_dict(), as_map(survey), snapshot.plain())
         spent = snapshot.spent
         with whole_file(self.checkpoint) as stream:
             stream.write(seal(encode(Message(run, spent.exchanges, spent.round, body))))
@@ -92,14 +94,33 @@ class RunFolder:
         """Write the results."""
         from fedmls.results.write import write_setup
 
-        self._write_history(Run(self.job.algorithm, self.job.seed, self.job.batch, x, history, None))
-        write_model(self.path, _model_of(survey, x))
+        run = Run(self.job.algorithm, self.job.seed, self.job.batch, x, history, None)
+        self._write_history(run)
+        write_model(self.path, self._described(survey, run, about))
         nodes = [
             {"name": node, "rows": int(rows), "weight": float(weight), "lipschitz": None if math.isinf(G) else float(G)}
             for node, rows, weight, G in zip(survey.nodes, survey.rows, survey.weights, lipschitz, strict=True)
         ]
         told = {"job": self.job.to_dict(), **about, "nodes": nodes, "columns": survey.columns}
         write_setup(self.path, self._setup(survey) | told)
+
+    def _described(self, survey: SurveyedProblem, run: Run, ended: Mapping[str, Any]) -> Description:
+        """Return the model with all that leads from a table to predictions."""
+        job = self.job
+        names = ("intercept", "l2", "l1", "reduction", "secure")
+        about: dict[str, Any] = {**ended, "clients": survey.n, "rows": int(sum(survey.rows))}
+        about |= {name: getattr(job, name) for name in names}
+        return Description(
+            _model_of(survey, run.x),
+            survey.label,
+            job.loss,
+            job.get_loss().parameter or None,
+            survey.levels or {},
+            survey.means if job.impute else None,
+            survey.scales is not None,
+            training(run, {"how": "federation", **about}),
+            proof(run),
+        )
 
     def _write_history(self, run: Run) -> None:
         from fedmls.hyperparameters import describe

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fedmls.datasets.categories import MOST_LEVELS
 from fedmls.federation.codec import MEBIBYTE, MessageError, printable
 from fedmls.federation.job import Job
 from fedmls.federation.messages import (
@@ -85,6 +86,7 @@ def surveyed(data: bytes, asked: Message[Body], job: Job) -> Surveyed:
         _check_column_sums(body, job)
     elif body.key is None or len(body.key) != 32:
         raise MessageError("key is no public key")
+    _check_levels(body, job)
     return body
 
 
@@ -100,6 +102,27 @@ def _check_column_sums(body: Surveyed, job: Job) -> None:
         if (squares < 0).any():
             raise MessageError("squares holds negative numbers")
         _no_larger("squares", squares, body.columns, LARGEST**2)
+
+
+def _check_levels(body: Surveyed, job: Job) -> None:
+    """Refuse levels that are not of the columns, or whose numbers of rows cannot be."""
+    if (body.levels is None) != (job.categorical is None):
+        raise MessageError("levels that were not asked for" if job.categorical is None else "levels is missing")
+    counted = body.levels is not None and not job.secure and (job.impute or job.standardise)
+    if (body.level_counts is not None) != counted:
+        raise MessageError("level_counts is missing" if counted else "level_counts that were not asked for")
+    for column, levels in (body.levels or {}).items():
+        if column not in body.columns:
+            raise MessageError(f"levels of a column {column!r:.60} that it does not have")
+        if len({*levels}) != len(levels) or len(levels) > MOST_LEVELS:
+            raise MessageError(f"levels of column {column!r:.60} are more than {MOST_LEVELS}, or two are the same")
+    if body.level_counts is None or body.levels is None:
+        return
+    if {*body.level_counts} != {*body.levels}:
+        raise MessageError("level_counts is not of the columns that have levels")
+    for column, counts in body.level_counts.items():
+        if len(counts) != len(body.levels[column]) or sum(counts) > body.counts[body.columns.index(column)]:
+            raise MessageError(f"level_counts of column {column!r:.60} are not of its levels, or of too many rows")
 
 
 def begun(data: bytes, asked: Message[Body]) -> float:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedmls.datasets.categories import MOST_LEVELS, Column, columns_of, features_of
 from fedmls.datasets.files import sorted_classes
 from fedmls.federation.columns import column_means, column_scales, squares_around
 from fedmls.federation.job import Job
@@ -31,6 +32,8 @@ class SurveyedProblem(NamedTuple):
     intercept: bool
     reports_objective: bool
     keys: list[bytes] | None  # of each node, if sums are secure
+    levels: dict[str, list[str]] | None = None  # of columns of categories, each of which has its own column here
+    label: str | None = None  # the name of the label column, if all nodes call it so
 
     @property
     def n(self) -> int:
@@ -54,9 +57,13 @@ def agree(job: Job, replies: dict[str, Surveyed]) -> SurveyedProblem:
     """Return what these nodes agree on; raise a ValueError that names the node that does not fit."""
     nodes = sorted(replies, key=natural)
     found = [replies[node] for node in nodes]
-    columns = _agreed_columns(nodes, found)
+    table = _agreed_columns(nodes, found)
+    levels = None if job.categorical is None else _agreed_levels(nodes, found, table)
+    columns = features_of(table, levels or {})
+    if not columns:
+        raise ValueError(f"the columns {_some(table)} have one value each; there is nothing to learn from")
     classes = _agreed_classes(nodes, found) if job.get_loss().is_classification else None
-    means, scales = _means_and_scales(job, columns, found)
+    means, scales = _means_and_scales(job, columns, levels, found)
     rows = np.array([one.rows for one in found])
     silent = [node for node, one in zip(nodes, found, strict=True) if not one.reports_objective]
     _check_objective(job, silent, len(columns) + job.intercept, len(nodes))
@@ -73,6 +80,8 @@ def agree(job: Job, replies: dict[str, Surveyed]) -> SurveyedProblem:
         job.intercept,
         job.report_objective and not silent,
         [one.key for one in found if one.key is not None] if job.secure else None,
+        levels,
+        found[0].label if len({one.label for one in found}) == 1 else None,
     )
 
 
@@ -89,6 +98,30 @@ def _agreed_columns(nodes: list[str], found: list[Surveyed]) -> list[str]:
     if wrong:
         raise _differ("columns", wrong, common)
     return list(found[sets.index(common)].columns)
+
+
+def _agreed_levels(nodes: list[str], found: list[Surveyed], table: list[str]) -> dict[str, list[str]]:
+    """Return the levels of each column of categories, all that any node tells."""
+    agreed = {}
+    for name in table:
+        own = [(one.levels or {}).get(name) for one in found]  # None: numbers; empty: no value, or none that is told
+        levels = sorted({level for known in own for level in known or ()})
+        if levels and None in own:
+            text = next(node for node, known in zip(nodes, own, strict=True) if known)
+            raise ValueError(
+                f"column {name!r} holds numbers at node {nodes[own.index(None)]} and text at node {text}; make them "
+                "alike, or name it in ignore"
+            )
+        if not levels and None not in own:
+            raise ValueError(f"no node tells a value in column {name!r}; leave it out with ignore")
+        if len(levels) > MOST_LEVELS:
+            raise ValueError(
+                f"column {name!r} has {len(levels)} different values over all nodes, and a 0/1 column for each is too "
+                f"many (more than {MOST_LEVELS}); leave it out with ignore"
+            )
+        if levels:
+            agreed[name] = levels
+    return agreed
 
 
 def _agreed_classes(nodes: list[str], found: list[Surveyed]) -> list[str]:
@@ -108,20 +141,37 @@ def _agreed_classes(nodes: list[str], found: list[Surveyed]) -> list[str]:
     return sorted_classes(sorted(common))
 
 
-def _means_and_scales(job: Job, columns: list[str], found: list[Surveyed]) -> tuple[Array, Array | None]:
+def _means_and_scales(
+    job: Job, columns: list[str], levels: dict[str, list[str]] | None, found: list[Surveyed]
+) -> tuple[Array, Array | None]:
     """Return the columns' means and scales over the rows of all nodes, from their sums."""
     if job.secure or not (job.impute or job.standardise):  # secure: the sums come later
         return np.zeros(len(columns)), None
-    orders = [[one.columns.index(column) for column in columns] for one in found]
-    ordered = list(zip(found, orders, strict=True))
-    counts = np.array([one.counts[order] for one, order in ordered])
-    sums = np.array([one.sums[order] for one, order in ordered if one.sums is not None])
+    table = columns_of(columns, levels)
+    counts, sums, squares = (np.array(each) for each in zip(*(_feature_sums(one, table) for one in found), strict=True))
     total = counts.sum(axis=0)
     means = column_means(columns, total, sums.sum(axis=0))
     if not job.standardise:
         return means, None
-    squares = np.array([one.squares[order] for one, order in ordered if one.squares is not None])
     return means, column_scales(total, squares_around(means, counts, sums, squares).sum(axis=0))
+
+
+def _feature_sums(one: Surveyed, table: list[Column]) -> tuple[Any, Any, Any]:
+    """Return a node's counts, sums and squared distances to its means, with a place for each level.
+
+    A level that the node does not tell counts as if none of its rows had it.
+    """
+    assert one.sums is not None
+    places = [one.columns.index(column.name) for column in table for _ in column.features]
+    counts, sums = one.counts[places], one.sums[places]
+    squares = np.zeros(len(places)) if one.squares is None else one.squares[places]
+    names = [(column.name, level) for column in table for level in (column.shown or (None,))]
+    for i, (name, level) in enumerate(names):
+        if level is not None:
+            known = dict(zip((one.levels or {})[name], (one.level_counts or {})[name], strict=True))
+            sums[i] = known.get(level, 0)
+            squares[i] = sums[i] - sums[i] ** 2 / max(counts[i], 1)  # of so many ones among zeros
+    return counts, sums, squares
 
 
 def _weights(job: Job, nodes: list[str], rows: Any) -> Array:

@@ -41,7 +41,7 @@ class TrialOutcome(NamedTuple):
     times: Times
     last: dict[str, float]  # row of the history
     epsilon: float | None
-    difference: float | str  # to the simulation: the largest of a coordinate, or why there is none
+    difference: float | str  # to the simulation: the largest of a coordinate (or a score), or why there is none
     notes: list[str]
 
 
@@ -205,7 +205,11 @@ def _about(trial: Trial, setup: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compare(trial: Trial) -> tuple[float | str, list[str]]:
-    """Return the largest difference of a coordinate, or why there is none; and what the simulation has to say."""
+    """Return the largest difference of a coordinate, or why there is none; and what the simulation has to say.
+
+    With secure sums and categories it is that of a row's score: rounding moves the coefficients of a column's levels
+    and the intercept against each other.
+    """
     done = [event for event in events(trial.folder) if event.get("kind") == "round"]
     without = sorted({name for event in done for name in event["failed"]})
     odd = [event["round"] for event in done if event["round"] % trial.job.algorithm.rounds_per_exchange]
@@ -220,8 +224,10 @@ def _compare(trial: Trial) -> tuple[float | str, list[str]]:
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         run = simulation(simulate, trial.job, trial.problem)
-    x = read_model(trial.folder).x
-    return float(np.abs(x - run.x).max()), [str(note.message) for note in notes]
+    moved = read_model(trial.folder).x - run.x
+    if trial.job.secure and trial.job.categorical is not None:  # a column's levels can move together, by rounding
+        moved = trial.problem.matrix() @ moved
+    return float(np.abs(moved).max()), [str(note.message) for note in notes]
 
 
 def summary(outcome: TrialOutcome) -> list[str]:

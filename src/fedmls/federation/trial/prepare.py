@@ -10,6 +10,7 @@ deployment   the logs of the server and of the nodes
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -22,13 +23,14 @@ import psutil
 
 from fedmls.checks import is_sparse, one_of, setting, unknown, whole
 from fedmls.compression import address_inside
+from fedmls.datasets.tables import some
 from fedmls.federation.codec import MessageError
 from fedmls.federation.deploy.base import Deployment
 from fedmls.federation.deploy.flower import FlowerDeployment
 from fedmls.federation.deploy.nvflare import NVFlareDeployment
 from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, Survey, encode
+from fedmls.federation.messages import Message, Survey, Surveyed, encode
 from fedmls.federation.node.first_exchanges import surveyed
 from fedmls.federation.node.rows import label_texts, prepared, read_rows
 from fedmls.federation.node.site import Site
@@ -37,7 +39,8 @@ from fedmls.federation.server import replies
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
 from fedmls.federation.server.survey import SurveyedProblem, agree, natural
 from fedmls.federation.site_files import PARTITIONERS, split
-from fedmls.files import whole_file
+from fedmls.federation.sites import left_out, look_at_sites, write_nodes
+from fedmls.files import check_folder, whole_file
 from fedmls.problem import Problem
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
@@ -64,44 +67,47 @@ class Trial:
     nodes: dict[str, Path]  # their configuration files
     problem: Problem  # all their rows
     command: str  # that began it
+    notes: tuple[str, ...] = ()  # what its rows are, in sentences
 
 
 @dataclass(frozen=True)
 class Source:
-    """The nodes' rows: a folder made by ``fedmls split``, or a file, the paper's unless given, that is cut here."""
+    """The nodes' rows: a file for each of them, a folder of such files or of nodes' configurations; or one file, the
+    paper's unless given, that is cut here.
+    """
 
-    parts: Path | None = None
+    parts: Path | Sequence[Path] | None = None
     file: Path | None = None
     label: str | None = None
     by: str | None = None
     ignore: tuple[str, ...] = ()
     nodes: int | None = None
+    decimal: str | None = None
 
     def __post_init__(self) -> None:
         if self.nodes is not None:
             whole("nodes", self.nodes)
-        cut = {
-            "data": self.file,
-            "label": self.label,
-            "by": self.by,
-            "ignore": self.ignore or None,
-            "nodes": self.nodes,
-        }
+        cut = {"data": self.file, "by": self.by, "nodes": self.nodes}
         for name in (name for name, value in cut.items() if value is not None and self.parts is not None):
-            raise ValueError(f"--parts is a folder of nodes with their rows; leave out --{name}")
+            raise ValueError(f"--parts is of nodes with their rows; leave out --{name}")
         if self.by is not None and self.by not in PARTITIONERS and self.nodes is not None:
             raise ValueError(
                 f"--by {self.by} makes a node of each value of that column; leave out --nodes, "
                 f"or cut by {' or '.join(PARTITIONERS)}"
             )
-        for name in ("label", "ignore"):
-            if cut[name] is not None and self.file is None:
-                raise ValueError(f"--{name} is of a file; name it with --data")
+        for name in self._of_files():
+            if self.parts is None and self.file is None:
+                raise ValueError(f"--{name} is of a file; name it with --data, or several with --parts")
+
+    def _of_files(self) -> list[str]:
+        """Return which options are given that say how to read files."""
+        options = {"label": self.label, "ignore": self.ignore or None, "decimal": self.decimal}
+        return [name for name, value in options.items() if value is not None]
 
     def folder(self, trial: Path, seed: int, algorithms: Sequence[str] = ()) -> Path:
         """Return the folder of the nodes; without one it is made in the trial's, with leave to run these algorithms."""
         if self.parts is not None:
-            return self.parts.resolve()
+            return self._configured() or self._made(trial / PARTS, algorithms)
         parts, own = trial / PARTS, resources.files("fedmls.datasets") / "breast_cancer_wisconsin.csv"
         with resources.as_file(own) as paper:
             written = split(
@@ -112,14 +118,39 @@ class Source:
                 label=self.label,
                 ignore=self.ignore,
                 seed=seed,
+                decimal=self.decimal,
                 algorithms=algorithms,
             )
-        fewest, least = min(written.values()), NodeConfig.read(next(iter(written))).min_rows
+        fewest, least = min(part.rows for part in written.values()), NodeConfig.read(next(iter(written))).min_rows
         if fewest < least:
             raise ValueError(
                 f"one of {len(written)} nodes would have {fewest} rows, and nodes answer for at least {least}; "
                 "ask for fewer nodes, or cut by iid"
             )
+        return parts
+
+    def notes(self) -> list[str]:
+        """Return which files in the folders are not read, in sentences."""
+        folders = [] if self._configured() else [path for path in self._paths if path.is_dir()]
+        return [f"not read in {folder}: {some(others)}" for folder in folders if (others := left_out(folder))]
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [self.parts] if isinstance(self.parts, Path) else list(self.parts or ())
+
+    def _configured(self) -> Path | None:
+        """Return the folder, if it is one of nodes' configurations."""
+        paths = self._paths
+        if len(paths) != 1 or not any(paths[0].glob("*.toml")):
+            return None
+        for name in self._of_files():
+            raise ValueError(f"the nodes in {paths[0]} have configurations (*.toml), which say it; leave out --{name}")
+        return paths[0].resolve()
+
+    def _made(self, parts: Path, algorithms: Sequence[str]) -> Path:
+        """Make the nodes of the files in this folder, and return it."""
+        found = look_at_sites(self._paths, self.label, self.ignore, self.decimal)
+        write_nodes(found, parts, algorithms=algorithms)
         return parts
 
 
@@ -131,24 +162,42 @@ def check_engine(name: str) -> None:
     ENGINES[name].check_installed()
 
 
+def example() -> str:
+    """Return the text of a job's file to start from."""
+    return (resources.files(__package__) / "example.toml").read_text(encoding="utf-8")
+
+
 def make_job(file: Path | None, algorithm: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> Job:
     """Return the job of the file, or the default one, but for what is said otherwise.
 
-    Without a file, FedMLS-B proves its gap.
+    A file need not name an algorithm or rounds. Without a file, FedMLS-B proves its gap.
 
     settings: parameters of the algorithm, "name=value", values as in TOML.
     """
-    values: dict[str, Any] = dict(JOB) if file is None else Job.read(file).to_dict()
-    values |= {key: value for key, value in options.items() if value is not None}
-    before = values["algorithm"]
-    name = algorithm or before["name"]
-    parameters = before["parameters"] if name == before["name"] else PARAMETERS.get(name, {})
-    changed = dict(setting(text, "--set lam0=10") for text in settings)
-    values["algorithm"] = {"name": name, "parameters": parameters | changed}
-    job = Job.from_dict(values)
-    if file is None and job.algorithm.traits.proves and job.certificate is None:
+
+    def changed(values: dict[str, Any]) -> dict[str, Any]:
+        given = {key: value for key, value in options.items() if value is not None}
+        least = {key: JOB[key] for key in ("algorithm", "rounds")}
+        values = least | values | given
+        return values | {"algorithm": _changed_algorithm(values["algorithm"], algorithm, settings)}
+
+    if file is not None:
+        return Job.read(file, changed)
+    job = Job.from_dict(changed(dict(JOB)))
+    if job.algorithm.traits.proves and job.certificate is None:
         return replace(job, certificate=True)  # it costs nothing
     return job
+
+
+def _changed_algorithm(before: Any, name: str | None, settings: Sequence[str]) -> Any:
+    """Return a job's entry for the algorithm, of this name if there is one, with these settings."""
+    changed = dict(setting(text, "--set lam0=10") for text in settings)
+    before = {"name": before} if isinstance(before, str) else before
+    if not isinstance(before, dict) or "name" not in before:
+        return before if name is None else {"name": name, "parameters": changed}
+    if name is None or name == before["name"]:
+        return before | {"parameters": before.get("parameters", {}) | changed}
+    return {"name": name, "parameters": PARAMETERS.get(name, {}) | changed}
 
 
 def begin(out: Path | None, engine: str, job: Job, source: Source, command: str = "") -> Trial:
@@ -158,7 +207,8 @@ def begin(out: Path | None, engine: str, job: Job, source: Source, command: str 
     with _new_folder(out) as folder:
         parts = source.folder(folder, job.seed, external)
         trial = _checked(folder, engine, job, parts, command)
-        _write(trial, PARTS if source.parts is None else str(parts))
+        trial = replace(trial, notes=(*trial.notes, *source.notes()))
+        _write(trial, PARTS if parts == folder / PARTS else str(parts))
     return trial
 
 
@@ -195,9 +245,12 @@ def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> 
     _check_memory(ENGINES[engine], len(nodes))
     if job.privacy is not None:
         job.privacy.epsilon(job.rounds)  # whether there is an accountant
-    problem = problem_of(job, nodes)
+    answers = answers_of(job, nodes)
+    survey = survey_of(job, answers)
+    problem = problem_of(job, nodes, survey)
     simulation(lambda algorithm, rows, **settings: Simulation(algorithm, rows, RunConfig(**settings)), job, problem)
-    return Trial(folder, engine, job, nodes, problem, command)
+    notes = (sites_told(survey), *decimals_told(nodes), *gaps_told(answers))
+    return Trial(folder, engine, job, nodes, problem, command, notes)
 
 
 def _check_unfinished(folder: Path, job: Job) -> None:
@@ -226,7 +279,7 @@ def _new_folder(out: Path | None) -> Iterator[Path]:
     """Yield an empty folder; after an error it is as it was before."""
     if out is not None and (out / TRIAL).exists():
         raise ValueError(f"{out} holds a run already; go on with it by --resume, or name another folder")
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out is not None and check_folder(out).exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty; name another folder")
     folder = out or RESULTS / f"{NAME}{max(_numbers(), default=0) + 1}"
     was_there = folder.exists()
@@ -282,11 +335,11 @@ def _check_memory(engine: type[Deployment], n: int) -> None:
         )
 
 
-def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
+def problem_of(job: Job, nodes: Mapping[str, Path], survey: SurveyedProblem | None = None) -> Problem:
     """Return the rows of all nodes as one problem, prepared as the job says."""
-    survey = survey_of(job, nodes)
+    survey = survey or survey_of(job, answers_of(job, nodes))
     rows = [read_rows(NodeConfig.read(nodes[name])) for name in survey.nodes]
-    parts = [prepared(one, survey.columns, survey.means, survey.scales) for one in rows]
+    parts = [prepared(one, survey.columns, survey.means, survey.scales, survey.levels) for one in rows]
     if any(map(is_sparse, parts)):
         from scipy.sparse import csr_array, vstack
 
@@ -308,8 +361,13 @@ def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
     )
 
 
-def survey_of(job: Job, nodes: Mapping[str, Path]) -> SurveyedProblem:
-    """Return what the server will learn before round 1, asked of the nodes here, where nothing is to be hidden."""
+def survey_of(job: Job, answers: Mapping[str, Surveyed]) -> SurveyedProblem:
+    """Return what the server will learn before round 1; sums are not masked here."""
+    return agree(replace(job, secure=False), dict(answers))
+
+
+def answers_of(job: Job, nodes: Mapping[str, Path]) -> dict[str, Surveyed]:
+    """Return what the nodes will answer before round 1, asked of them here, where nothing is to be hidden."""
     job = replace(job, secure=False)
     asked, found = Message("trial", 1, 0, Survey(job.to_dict())), {}
     for name, file in nodes.items():
@@ -318,7 +376,33 @@ def survey_of(job: Job, nodes: Mapping[str, Path]) -> SurveyedProblem:
             found[name] = replies.surveyed(encode(asked.reply(surveyed(site, job))), asked, job)
         except (Refused, MessageError) as error:
             raise ValueError(f"node {name} refuses: {error}") from None
-    return agree(job, found)
+    return found
+
+
+def sites_told(survey: SurveyedProblem) -> str:
+    """Return a line on the sites, their rows, and what the labels become."""
+    sites = some(f"{name} ({rows} rows)" for name, rows in zip(survey.nodes, survey.rows, strict=True))
+    labels = "" if survey.classes is None else f"; {survey.classes[0]} is -1, {survey.classes[1]} is +1"
+    return f"sites: {sites}{labels}"
+
+
+def decimals_told(nodes: Mapping[str, Path]) -> list[str]:
+    """Return a line on the sites that write numbers with a comma, if there are any."""
+    commas = [name for name, file in nodes.items() if NodeConfig.read(file).decimal == ","]
+    return [f"numbers are read with a decimal comma: {some(commas)}"] if commas else []
+
+
+def gaps_told(answers: Mapping[str, Surveyed]) -> list[str]:
+    """Return a line on missing values and what they become, if there are any."""
+    gaps: Counter[str] = Counter()
+    for one in answers.values():
+        if one.counts is not None:
+            gaps.update({column: one.rows - n for column, n in zip(one.columns, one.counts.tolist(), strict=True)})
+    found = [f"{column!r} ({count})" for column, count in gaps.items() if count]
+    if not found:
+        return []
+    count = f"{gaps.total()} gap{'s are' if gaps.total() > 1 else ' is'}"
+    return [f"{count} filled with the column's mean over all sites (impute): {some(found)}"]
 
 
 def simulation(how: Callable[..., Any], job: Job, problem: Problem) -> Any:

@@ -1,0 +1,94 @@
+"""``fedmls predict``: from a results folder and a file of new rows to a file of predictions."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import fedmls
+from fedmls.cli import app
+from tests.support.clinics import federation, patients, with_gaps
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return federation(tmp_path_factory.mktemp("federation"), algorithm=fedmls.FedMLSB(), standardise=True).folder
+
+
+@pytest.fixture(scope="module")
+def logistic(tmp_path_factory):
+    made = tmp_path_factory.mktemp("logistic")
+    return federation(made, algorithm=fedmls.FedMLSB(), loss="logistic", standardise=True).folder
+
+
+def predict(*arguments):
+    return CliRunner().invoke(app, ["predict", *map(str, arguments)])
+
+
+def test_rows_without_a_label(folder, tmp_path):
+    new = with_gaps(patients(25, 50)).drop(columns="ill").assign(number=np.arange(100, 125))
+    new.to_csv(tmp_path / "new.csv", index=False, sep=";", encoding="utf-8-sig")
+    done = predict(folder, tmp_path / "new.csv", "--out", tmp_path / "predictions.csv", "--keep", "number")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"25 predictions in {tmp_path / 'predictions.csv'}\n"
+    found = pd.read_csv(tmp_path / "predictions.csv")
+    assert list(found) == ["number", "prediction", "score"]
+    assert found["number"].tolist() == new["number"].tolist()
+    model = fedmls.load(folder)
+    assert found["prediction"].tolist() == model.predict(new).tolist()
+    np.testing.assert_array_equal(found["score"], model.decision_function(new))
+    assert set(found["prediction"]) == {"no", "yes"}
+
+
+def test_with_the_label_it_tells_how_many_are_right(logistic, tmp_path):
+    new = patients(50, 50)
+    new.loc[:9, "ill"] = None
+    new.loc[:2, "ward"] = "garden"
+    new.to_parquet(tmp_path / "new.parquet")
+    done = predict(logistic, tmp_path / "new.parquet", "--out", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
+    found = pd.read_csv(tmp_path / "out.csv")
+    right = np.mean(found["prediction"][10:] == new["ill"][10:])
+    assert done.stdout.splitlines() == [
+        "unknown levels count as none: column 'ward' has 1 ('garden')",
+        f"accuracy on 40 rows with the label 'ill': {right:.4g}",
+        f"50 predictions in {tmp_path / 'out.csv'}",
+    ]
+    assert right > 0.6
+    assert list(found) == ["prediction", "score", "probability"]
+    np.testing.assert_allclose(found["probability"], 1 / (1 + np.exp(-found["score"])), rtol=1e-12)
+
+
+def test_levels_that_look_like_numbers_stay_as_they_are_written(tmp_path):
+    """A new file may hold only such levels of a category, and pandas would take "01" for 1."""
+    from tests.results.test_model import experiment
+
+    table = patients(90, 0)
+    table["ward"] = table["ward"].map({"surgery": "01", "heart": "x", "eyes": "y"})
+    out = experiment(tmp_path, table)
+    new = table[table["ward"] == "01"].assign(ward=lambda rows: rows["ward"].mask(rows.index < 4))
+    new.to_csv(tmp_path / "new.csv", index=False)
+    done = predict(out, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
+    assert "unknown" not in done.stdout
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["score"], fedmls.load(out).decision_function(new))
+
+
+def test_mistakes_are_one_line(folder, tmp_path):
+    new, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    patients(5, 1).drop(columns="ward").to_csv(new, index=False)
+    known = ".csv, .parquet, .svm, .svmlight, .libsvm, .npz"
+    written = "fedmls run, reproduce and federate write one when a run has ended"
+    mistakes = {
+        (folder, new, "--out", out): f"{new}: there is no column 'ward'; there are age, dose, smoker, ill",
+        (folder, new, "--out", "x"): "--out is 'x'; predictions are written as CSV: name a file that ends in .csv",
+        (folder, tmp_path / "no.csv", "--out", out): f"{tmp_path / 'no.csv'} is not there",
+        (tmp_path, new, "--out", out): f"{tmp_path} holds no model.json; {written}",
+        (folder, folder / "job.toml", "--out", out): f"job.toml is of no known kind; take one of {known}",
+    }
+    for arguments, message in mistakes.items():
+        done = predict(*arguments)
+        assert (done.exit_code, done.stderr) == (2, f"error: {message}\n")
+    patients(5, 1).to_csv(new, index=False)
+    done = predict(folder, new, "--out", out, "--keep", "number")
+    assert done.stderr == f"error: {new}: there is no column 'number'; there are age, dose, ward, smoker, ill\n"
+    assert not out.exists()
