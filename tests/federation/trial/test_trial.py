@@ -579,7 +579,8 @@ def test_the_command_from_begin_to_end(monkeypatch):
     assert "certified gap" in done.output
     assert "4 rounds of fedmlsb in 7 exchanges: objective" in done.output  # one to ask for f at a model ahead
     assert re.search(r"objective [0-9.]+, certified gap [0-9.e-]+\n", done.output)
-    assert "difference to the simulation of the same seed: 0 (equal to the last bit)\n" in done.output
+    told = "To predict: fedmls predict results/federation-1 NEW.csv --out predictions.csv"
+    assert f"the same seed: 0 (equal to the last bit)\n{told}\nFiles:\n" in done.output
     assert "results/federation-1/history.parquet" in done.output
     again = CliRunner().invoke(app, ["federate", "--resume", "--rounds", "6"])
     assert again.exit_code == 0, again.output
