@@ -139,6 +139,9 @@ def federate(
     loss: Annotated[
         str | None, typer.Option(help="hinge unless given; fedmls list shows all.", autocompletion=losses)
     ] = None,
+    holdout: Annotated[
+        float | None, typer.Option(help="Share of each node's rows that never train, for scores of the model.")
+    ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="The server sees sums over nodes only.")] = False,
     certificate: Annotated[
         float | None, typer.Option(help="Prove the gap, for a model within this distance of 0.", metavar="RADIUS")
@@ -173,7 +176,8 @@ def federate(
     from fedmls.federation.trial import prepare as trials
 
     changes = {"rounds": rounds, "until": until}
-    options = {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
+    options: dict[str, object] = {"holdout": holdout}
+    options |= {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
     if resume:
         rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": parts}
         fixed = options | rows | {"algorithm": algorithm, "set": set_, "job": job}

@@ -11,5 +11,5 @@ and the summary.
 
 layout.py   the names of the files, and of the columns that name a curve
 write.py    writes the folder;  read.py: reads it, also as earlier versions wrote it
-summary.py  the summary, as a table and as text;  model.py: the model
+summary.py  the summary, as a table and as text;  model.py: the model;  held_out.py: its scores on held-out rows
 """

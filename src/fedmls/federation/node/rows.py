@@ -13,11 +13,15 @@ from fedmls.types import Array
 
 
 class SiteRows(NamedTuple):
-    """One client's rows, NaN where a value is missing; X is dense or CSR. Labels are as they stand in the file."""
+    """One client's rows, NaN where a value is missing; X is dense or CSR. Labels are as they stand in the file.
+
+    marks: which rows a column says are held out, where the configuration names one.
+    """
 
     X: Any
     y: Any
     columns: tuple[str, ...]
+    marks: Any = None
 
 
 def read_rows(config: NodeConfig) -> SiteRows:
@@ -26,7 +30,9 @@ def read_rows(config: NodeConfig) -> SiteRows:
         raise Refused(f"its data file {config.data.name} is not there")
     try:
         table = read_table(config.data, config.columns)
-        rows = frame_rows(table, config.label, config.ignore) if table.is_frame else array_rows(table, config)
+        rows = frame_rows(table, config.label, _unused(config)) if table.is_frame else array_rows(table, config)
+        if isinstance(config.holdout, str):
+            rows = rows._replace(marks=_marks(table, config.holdout))
     except Refused:
         raise
     except UNREADABLE as error:
@@ -38,6 +44,26 @@ def read_rows(config: NodeConfig) -> SiteRows:
     if np.isinf(values).any():
         raise Refused("its rows hold infinite values")
     return rows
+
+
+def _unused(config: NodeConfig) -> tuple[str, ...]:
+    """Return the columns that are no features, but for the label."""
+    return (*config.ignore, config.holdout) if isinstance(config.holdout, str) else config.ignore
+
+
+def _marks(table: Table, column: str) -> Any:
+    """Return which rows a column marks, in which 0 and 1 or truth values must be."""
+    if table.is_frame:
+        values = table.features[column].to_numpy()
+    elif column in table.others:
+        values = np.asarray(table.others[column])
+    elif column in table.names and not is_sparse(table.features):
+        values = table.features[:, table.names.index(column)]
+    else:
+        raise Refused(f"its data has no column {column!r}, which holdout names")
+    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
+        raise Refused(f"its column {column!r}, which holdout names, must hold 0 and 1 only: 1 for a row held out")
+    return values.astype(bool)
 
 
 def frame_rows(table: Table, label: str | None, ignore: tuple[str, ...] = ()) -> SiteRows:
@@ -66,7 +92,7 @@ def array_rows(table: Table, config: NodeConfig) -> SiteRows:
         return SiteRows(X, y, tuple(columns))
     if X.ndim != 2 or len(columns) != X.shape[1] or y.shape != (X.shape[0],):
         raise Refused(f"its arrays do not fit: X {X.shape}, {label} {y.shape}, {len(columns)} columns")
-    keep = [j for j, column in enumerate(columns) if column not in config.ignore]
+    keep = [j for j, column in enumerate(columns) if column not in _unused(config)]
     return SiteRows(X[:, keep], y, tuple(columns[j] for j in keep))
 
 

@@ -30,7 +30,7 @@ from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, Survey, encode
 from fedmls.federation.node.first_exchanges import surveyed
-from fedmls.federation.node.rows import label_texts, prepared, read_rows
+from fedmls.federation.node.rows import label_texts, prepared
 from fedmls.federation.node.site import Site
 from fedmls.federation.node_config import NodeConfig
 from fedmls.federation.server import replies
@@ -285,7 +285,7 @@ def _check_memory(engine: type[Deployment], n: int) -> None:
 def problem_of(job: Job, nodes: Mapping[str, Path]) -> Problem:
     """Return the rows of all nodes as one problem, prepared as the job says."""
     survey = survey_of(job, nodes)
-    rows = [read_rows(NodeConfig.read(nodes[name])) for name in survey.nodes]
+    rows = [Site(NodeConfig.read(nodes[name])).divided(job).training for name in survey.nodes]
     parts = [prepared(one, survey.columns, survey.means, survey.scales) for one in rows]
     if any(map(is_sparse, parts)):
         from scipy.sparse import csr_array, vstack

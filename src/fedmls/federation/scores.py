@@ -1,0 +1,151 @@
+"""Scores of a model on held-out rows, made of sums over these rows, which can be added up over nodes.
+
+Classes: how many rows of each class are predicted to be of each give accuracy and balanced accuracy. The area under the
+ROC curve (AUC) is the share of pairs, a row of either class, whose predictions stand in the right order; it is made of
+histograms of the predictions over fixed bins. The order of two rows in one bin is not known, so what is told is the
+middle of what the AUC may be, and half the width of that as its error. A node that the server sees by itself takes at
+least ``least`` rows of a class together, neighbours by their predictions, and tells where such a group begins and ends.
+
+Numbers: absolute and squared errors; for a quantile also its coverage, the share of labels at most as large as their
+predictions.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.federation.codec import MessageError
+from fedmls.losses import PINBALL, Loss
+from fedmls.types import Array
+
+# From 2^-8 to 2^8, where the predictions of classes are, edges are 3 to 6 % apart, and the same bits on every machine.
+POWERS = np.ldexp(1 + np.arange(16) / 16, np.arange(-8, 8)[:, None]).ravel()
+EDGES: Array = np.concatenate([-POWERS[::-1], [0.0], POWERS])
+BINS = len(EDGES) + 1
+ZERO = BINS // 2  # the first bin of rows that are predicted to be +1
+
+
+class ClassSums(NamedTuple):
+    """confusion: rows by their class and by the predicted one, -1 first.
+
+    lowest, highest: rows by their class and by the first and the last bin in which their prediction may be.
+    """
+
+    confusion: Array
+    lowest: Array
+    highest: Array
+
+
+class NumberSums(NamedTuple):
+    """covered: how many labels are at most as large as their predictions."""
+
+    rows: float
+    absolute: float
+    squared: float
+    covered: float
+
+
+def class_sums(predictions: Array, labels: Array, least: int | None) -> Array:
+    """Return the sums over rows of these predictions and labels, -1 and +1, as one vector.
+
+    least: of how many rows a group is at least; None: every row in its own bin, told once.
+    """
+    positive = labels > 0
+    confusion = np.bincount(2 * positive + (predictions > 0), minlength=4)
+    bins = np.searchsorted(EDGES, predictions)
+    own = [np.sort(bins[positive == label]) for label in (False, True)]
+    if least is None:
+        told = [np.bincount(one, minlength=BINS) for one in own]
+    else:
+        groups = [_groups(one, least) for one in own]
+        told = [np.bincount(one[end], one[0], BINS) for end in (1, 2) for one in groups]
+    return np.concatenate([confusion, *told]).astype(float)
+
+
+def _groups(bins: Any, least: int) -> tuple[Any, Any, Any]:
+    """Return the groups of rows in these sorted bins: how many rows, and the first and the last bin they may be in.
+
+    Of too few rows for a group no more is told than what the confusion counts tell: the sign of their predictions.
+    """
+    if len(bins) < least:
+        negative = int(np.searchsorted(bins, ZERO))
+        return np.array([negative, len(bins) - negative]), np.array([0, ZERO]), np.array([ZERO - 1, BINS - 1])
+    starts = np.arange(0, len(bins) - least + 1, least)
+    stops = np.append(starts[1:], len(bins))
+    return stops - starts, bins[starts], bins[stops - 1]
+
+
+def number_sums(predictions: Array, labels: Array) -> Array:
+    """Return the sums over rows of these predictions and labels, which are numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        r = predictions - labels
+        return np.array([len(r), np.abs(r).sum(), (r**2).sum(), (r >= 0).sum()], dtype=float)
+
+
+def sums_size(loss: Loss, secure: bool) -> int:
+    """Return how many numbers the sums are."""
+    return 4 + (2 if secure else 4) * BINS if loss.is_classification else len(NumberSums._fields)
+
+
+def check_sums(sums: Array, loss: Loss, most: int) -> Array:
+    """Return the sums, if there are rows that they may be of, at most so many; raise a MessageError otherwise."""
+    if not (sums >= 0).all():
+        raise MessageError("the sums over held-out rows hold negative numbers")
+    if loss.is_classification:
+        found = _class_sums(sums)
+        counts, by_class = sums, found.confusion.sum(axis=1)
+        fit = all((found_in.sum(axis=1) == by_class).all() for found_in in (found.lowest, found.highest))
+    else:
+        numbers = NumberSums(*sums.tolist())
+        counts, fit = np.array([numbers.rows, numbers.covered]), numbers.covered <= numbers.rows
+    if not fit or (counts != np.rint(counts)).any() or rows_of(sums, loss) > most:
+        raise MessageError(f"the sums over held-out rows are of no rows, or of more than {most}")
+    return sums
+
+
+def _class_sums(sums: Array) -> ClassSums:
+    told = sums[4:].reshape(-1, 2, BINS)
+    return ClassSums(sums[:4].reshape(2, 2), told[0], told[-1])
+
+
+def rows_of(sums: Array, loss: Loss) -> int:
+    """Return of how many rows the sums are."""
+    return int(sums[:4].sum() if loss.is_classification else sums[0])
+
+
+def scores_of(sums: Array, loss: Loss) -> dict[str, float]:
+    """Return the scores by name, without those that these rows do not tell: of one class alone, or of none at all."""
+    rows = rows_of(sums, loss)
+    if not rows:
+        return {}
+    if loss.is_classification:
+        return _class_scores(_class_sums(sums))
+    _, absolute, squared, covered = sums.tolist()
+    scores = {"mean_absolute_error": absolute / rows, "mean_squared_error": squared / rows}
+    return {"coverage": covered / rows} | scores if loss.code == PINBALL else scores
+
+
+def _class_scores(sums: ClassSums) -> dict[str, float]:
+    right, by_class = np.diag(sums.confusion), sums.confusion.sum(axis=1)
+    scores = {"accuracy": float(right.sum() / by_class.sum())}
+    if not by_class.all():
+        return scores
+    scores["balanced_accuracy"] = float((right / by_class).mean())
+    least, most = _pairs_above(sums.lowest[1], sums.highest[0]), _pairs_above(sums.highest[1], sums.lowest[0], True)
+    pairs = math.prod(by_class.tolist())
+    if most - least == pairs:  # it may be anything
+        return scores
+    return scores | {"auc": (least + most) / 2 / pairs, "auc_error": (most - least) / 2 / pairs}
+
+
+def _pairs_above(positive: Array, negative: Array, ties: bool = False) -> float:
+    """Return how many pairs have the positive row in a higher bin, or with ties in no lower one."""
+    below = np.cumsum(negative) - (0 if ties else negative)
+    return float(positive @ below)
+
+
+def only_class(sums: Array) -> int | None:
+    """Return which class, 0 or 1, the model predicts for every row; None if it predicts both, or for no row."""
+    predicted = sums[:4].reshape(2, 2).sum(axis=0)
+    return int(predicted.argmax()) if predicted.any() and not predicted.all() else None
