@@ -2,9 +2,9 @@
 
 Classes: how many rows of each class are predicted to be of each give accuracy and balanced accuracy. The area under the
 ROC curve (AUC) is the share of pairs, a row of either class, whose predictions stand in the right order; it is made of
-histograms of the predictions over fixed bins. The order of two rows in one bin is not known, so what is told is the
-middle of what the AUC may be, and half the width of that as its error. A node that the server sees by itself takes at
-least ``least`` rows of a class together, neighbours by their predictions, and tells where such a group begins and ends.
+histograms of the predictions over fixed bins. A node that the server sees by itself takes at least ``least`` rows of a
+class together, neighbours by their predictions, and tells where such a group begins and ends. The order of two rows in
+one bin, or in two groups that overlap, is not known; so the AUC is told with the largest error that it may have.
 
 Numbers: absolute and squared errors; for a quantile also its coverage, the share of labels at most as large as their
 predictions.
@@ -132,17 +132,23 @@ def _class_scores(sums: ClassSums) -> dict[str, float]:
     if not by_class.all():
         return scores
     scores["balanced_accuracy"] = float((right / by_class).mean())
-    least, most = _pairs_above(sums.lowest[1], sums.highest[0]), _pairs_above(sums.highest[1], sums.lowest[0], True)
+    negative, positive = np.stack([sums.lowest, sums.highest], axis=1)  # by their first and by their last bin
+    least, most = _above(positive[0], negative[1]), _above(positive[1], negative[0]) + _ties(positive[1], negative[0])
     pairs = math.prod(by_class.tolist())
     if most - least == pairs:  # it may be anything
         return scores
-    return scores | {"auc": (least + most) / 2 / pairs, "auc_error": (most - least) / 2 / pairs}
+    middle = np.mean([_above(p, n) + _ties(p, n) / 2 for p, n in zip(positive, negative, strict=True)])
+    return scores | {"auc": float(middle / pairs), "auc_error": float(max(middle - least, most - middle) / pairs)}
 
 
-def _pairs_above(positive: Array, negative: Array, ties: bool = False) -> float:
-    """Return how many pairs have the positive row in a higher bin, or with ties in no lower one."""
-    below = np.cumsum(negative) - (0 if ties else negative)
-    return float(positive @ below)
+def _above(positive: Array, negative: Array) -> float:
+    """Return how many pairs have the positive row in a higher bin."""
+    return float(positive @ (np.cumsum(negative) - negative))
+
+
+def _ties(positive: Array, negative: Array) -> float:
+    """Return how many pairs have both rows in one bin."""
+    return float(positive @ negative)
 
 
 def only_class(sums: Array) -> int | None:
