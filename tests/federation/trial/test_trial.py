@@ -168,6 +168,40 @@ def test_the_simulation_is_of_the_same_rows_prepared_alike(options, rows):
     assert federating.summary(outcome)[-1].startswith("difference to the simulation of the same seed: ")
 
 
+@pytest.mark.parametrize("secure", [False, True])
+def test_held_out_rows_are_left_out_of_the_simulation_too(secure):
+    if secure:
+        pytest.importorskip("cryptography")
+    file = table("rows.csv", m=120)
+    wanted = job(holdout=0.25, standardise=True, weights="rows", secure=secure)
+    outcome, said = run(wanted, Source(file=file, label="y", by="iid", nodes=3, ignore=("ward",)))
+    assert outcome.difference <= 1e-12
+    assert outcome.trial.problem.y.size == 90
+    assert outcome.held_out.together.rows == 30
+    shown = federating.summary(outcome)
+    assert shown[1].startswith(f"30 held-out rows: accuracy {outcome.held_out.together.values['accuracy']:.3f}, ")
+    assert [line.split()[1] for line in said if line.split()[0].isdigit()][-1] == "score"
+    _, _, after = report.write([Path("out")]).read_text().partition("On held-out rows")
+    section = after.partition("</section>")[0]
+    assert '<th scope="row">all</th><td class="number">30</td>' in section
+    assert ("site-2" in section) != secure
+
+
+def test_nodes_that_hold_out_rows_by_themselves_agree_with_the_simulation():
+    trials.split(table("rows.csv", m=120), "parts", by="iid", clients=3, label="y", ignore=["ward"])
+    marked_rows = pd.read_csv("parts/site-2.csv").assign(test=[1] * 10 + [0] * 30)
+    marked_rows.to_csv("parts/site-2.csv", index=False)
+    with Path("parts/site-2.toml").open("a") as file:
+        file.write('holdout = "test"\n')
+    outcome, _ = run(job(holdout=True), Source(parts=Path("parts")))
+    assert outcome.difference <= 1e-12
+    assert {name: scores.rows for name, scores in outcome.held_out.nodes.items()} == {
+        "site-1": 0,
+        "site-2": 10,
+        "site-3": 0,
+    }
+
+
 def test_sparse_rows():
     problem = svm(n=1, m=40)
     X, lines = problem.matrix().toarray()[:, : problem.penalised], []
@@ -469,6 +503,7 @@ def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_
     """Ctrl-C or kill -9 after the first rounds, nothing is left, and --resume ends in the model of the simulation."""
     command = [sys.executable, "-m", "fedmls.cli", "federate"]
     options = ["--engine", engine, "--nodes", "2", "--rounds", str(rounds), "--algorithm", "fedmls"]
+    options += ["--holdout", "0.2"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
         said = []
         for line in first.stdout:
@@ -488,7 +523,8 @@ def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_
     assert {file.name for file in folder.iterdir()} == {"lock", "logs"}  # the keys are gone
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode == 0, again.stderr
-    assert f"{rounds} rounds of fedmls in {3 + rounds // 2} exchanges" in again.stdout
+    assert f"{rounds} rounds of fedmls in {4 + rounds // 2} exchanges" in again.stdout
+    assert re.search(r"\n140 held-out rows: accuracy 0\.9\d\d, balanced accuracy 0\.9\d\d, AUC 0\.9", again.stdout)
     [difference] = re.findall(r"simulation of the same seed: (\S+)", again.stdout)
     assert float(difference) <= 1e-12
     assert not marked(f"{folder}|")
