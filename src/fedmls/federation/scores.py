@@ -2,9 +2,10 @@
 
 Classes: how many rows of each class are predicted to be of each give accuracy and balanced accuracy. The area under the
 ROC curve (AUC) is the share of pairs, a row of either class, whose predictions stand in the right order; it is made of
-histograms of the predictions over fixed bins. A node that the server sees by itself takes at least ``least`` rows of a
-class together, neighbours by their predictions, and tells where such a group begins and ends. The order of two rows in
-one bin, or in two groups that overlap, is not known; so the AUC is told with the largest error that it may have.
+histograms of the predictions over fixed bins. A node that the server sees by itself takes at least ``least`` rows
+together, neighbours by their predictions, and tells in which bins such a group begins and ends, and how many of its
+rows are of each class. The order of two rows in one bin, in one group, or in groups that overlap is not known; so the
+AUC is told with the largest error that it may have.
 
 Numbers: absolute and squared errors; for a quantile also its coverage, the share of labels at most as large as their
 predictions.
@@ -23,7 +24,6 @@ from fedmls.types import Array
 POWERS = np.ldexp(1 + np.arange(16) / 16, np.arange(-8, 8)[:, None]).ravel()
 EDGES: Array = np.concatenate([-POWERS[::-1], [0.0], POWERS])
 BINS = len(EDGES) + 1
-ZERO = BINS // 2  # the first bin of rows that are predicted to be +1
 
 
 class ClassSums(NamedTuple):
@@ -51,29 +51,24 @@ def class_sums(predictions: Array, labels: Array, least: int | None) -> Array:
 
     least: of how many rows a group is at least; None: every row in its own bin, told once.
     """
-    positive = labels > 0
-    confusion = np.bincount(2 * positive + (predictions > 0), minlength=4)
-    bins = np.searchsorted(EDGES, predictions)
-    own = [np.sort(bins[positive == label]) for label in (False, True)]
-    if least is None:
-        told = [np.bincount(one, minlength=BINS) for one in own]
-    else:
-        groups = [_groups(one, least) for one in own]
-        told = [np.bincount(one[end], one[0], BINS) for end in (1, 2) for one in groups]
-    return np.concatenate([confusion, *told]).astype(float)
+    order = np.argsort(predictions, kind="stable")
+    positive, predicted = labels[order] > 0, predictions[order] > 0
+    bins = np.searchsorted(EDGES, predictions[order])
+    ends = [bins] if least is None else _groups(bins, least)
+    told = [np.bincount(end[positive == label], minlength=BINS) for end in ends for label in (False, True)]
+    return np.concatenate([np.bincount(2 * positive + predicted, minlength=4), *told]).astype(float)
 
 
-def _groups(bins: Any, least: int) -> tuple[Any, Any, Any]:
-    """Return the groups of rows in these sorted bins: how many rows, and the first and the last bin they may be in.
+def _groups(bins: Any, least: int) -> list[Any]:
+    """Return for each row, given their bins in order, the first and the last bin of its group.
 
-    Of too few rows for a group no more is told than what the confusion counts tell: the sign of their predictions.
+    The last group is of up to twice as many rows as the others.
     """
-    if len(bins) < least:
-        negative = int(np.searchsorted(bins, ZERO))
-        return np.array([negative, len(bins) - negative]), np.array([0, ZERO]), np.array([ZERO - 1, BINS - 1])
-    starts = np.arange(0, len(bins) - least + 1, least)
-    stops = np.append(starts[1:], len(bins))
-    return stops - starts, bins[starts], bins[stops - 1]
+    m = len(bins)
+    most = max(m // least - 1, 0)  # the number of the last group
+    group = np.minimum(np.arange(m) // least, most)
+    stops = np.where(group == most, m, (group + 1) * least)
+    return [bins[group * least], bins[stops - 1]]
 
 
 def number_sums(predictions: Array, labels: Array) -> Array:
