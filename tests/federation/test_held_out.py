@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from sklearn import metrics
+from sklearn.datasets import dump_svmlight_file
 
 import fedmls
 from fedmls.federation import InProcess, Job, Node, NodeConfig, drive
@@ -119,6 +120,23 @@ def test_the_model_is_that_of_a_simulation_without_the_held_out_rows(tmp_path):
     kept = fedmls.Problem(X[~marks], problem.y[~marks], clients=np.repeat(np.arange(3), 30)[~marks])
     expected = fedmls.simulate(JOB["algorithm"], kept, rounds=4, seed=3, optimum=None)
     np.testing.assert_array_equal(result.x, expected.x)
+
+
+def test_sparse_rows_and_a_node_that_holds_out_none(tmp_path):
+    problem = svm(n=2, m=88)
+    X = problem.matrix().toarray()[:, : problem.penalised] * (np.arange(4) > 0)
+    configs = []
+    for name, rows in (("a", slice(0, 80)), ("b", slice(80, 88))):
+        dump_svmlight_file(X[rows], problem.y[rows], str(tmp_path / f"{name}.svm"), zero_based=False)
+        about = {"data": tmp_path / f"{name}.svm", "state": tmp_path / name, "columns": 4}
+        configs.append(NodeConfig(name=name, **about))
+    result = run(configs, tmp_path / "job")
+    held = Site(configs[0]).divided(Job(**JOB)).held_out
+    predicted = np.where(held.X @ result.x[:-1] + result.x[-1] > 0, 1, -1)
+    assert result.held_out.nodes["b"] == (0, {})
+    assert result.held_out.nodes["a"] == result.held_out.together
+    assert result.held_out.together.rows == 20
+    assert result.held_out.together.values["accuracy"] == pytest.approx((predicted == held.y).mean(), rel=1e-14)
 
 
 def test_a_nodes_own_rows_stay_out_of_jobs_that_ask_for_no_scores(tmp_path):

@@ -224,9 +224,22 @@ class CheckpointFile(NamedTuple):
     at: dict[str, Any]
 
 
-Questions = Survey | Sums | Begin | Round | Score
-Answers = Surveyed | Begun | Done | Masked | Scored | Refusal | Forgotten
-Body = Questions | Answers | RunFile | CheckpointFile  # what a message may hold
+Body = (  # what a message may hold
+    Survey
+    | Surveyed
+    | Sums
+    | Begin
+    | Begun
+    | Round
+    | Done
+    | Masked
+    | Score
+    | Scored
+    | Refusal
+    | Forgotten
+    | RunFile
+    | CheckpointFile
+)
 PARTS = (Begin, Task, Point, Cut, Upload, Value, Work, ClientState)  # classes within a body
 KINDS: dict[type[Any], str] = {
     Survey: "survey",
