@@ -88,6 +88,13 @@ def check_jobs(jobs: object) -> int:
     return jobs
 
 
+def check_share(name: str, value: object) -> float:
+    number = real(value)
+    if number is None or not 0 < number < 1:
+        raise ValueError(f"{name} is {value!r}; it is a share of the rows: take it between 0 and 1, e.g. 0.2")
+    return number
+
+
 def no_missing(name: str, values: Any) -> Any:
     """The values as an array, none of them missing (None, NaN, NaT, pandas.NA)."""
     if np.ma.isMaskedArray(values):

@@ -1,4 +1,6 @@
-"""Messages and files recorded before messages had classes of their own: they are read, and written the same."""
+"""Messages and files recorded before messages had classes of their own, and questions for scores and answers recorded
+when they were new: they are read, and written the same.
+"""
 
 import contextlib
 import copy
@@ -17,7 +19,8 @@ from tests.support.hostile import ANYTHING, packed, places, put
 
 RECORDED = {
     name: (compact, data)
-    for name, compact, data in msgpack.unpackb((Path(__file__).parent / "recorded.msgpack").read_bytes())
+    for file in ("recorded.msgpack", "recorded_scores.msgpack")
+    for name, compact, data in msgpack.unpackb((Path(__file__).parent / file).read_bytes())
 }
 FILES = [name for name in RECORDED if name.endswith(("checkpoint", "state"))]
 MESSAGES = [name for name in RECORDED if name not in FILES and not name.endswith("job.toml")]

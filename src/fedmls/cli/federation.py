@@ -159,6 +159,9 @@ def federate(
             autocompletion=one_of_names("onehot", "refuse"),
         ),
     ] = None,
+    holdout: Annotated[
+        float | None, typer.Option(help="Share of each node's rows that never train, for scores of the model.")
+    ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="The server sees sums over nodes only.")] = False,
     certificate: Annotated[
         float | None, typer.Option(help="Prove the gap, for a model within this distance of 0.", metavar="RADIUS")
@@ -208,7 +211,8 @@ def federate(
     if example:
         typer.echo(trials.example(), nl=False)
         return
-    options = {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
+    options: dict[str, object] = {"holdout": holdout}
+    options |= {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
     options |= {"loss_parameter": loss_parameter, "categorical": categorical}
     paths = [*(parts or ()), *(more or ())] or None
     if resume:

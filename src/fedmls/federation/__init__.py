@@ -9,6 +9,7 @@ deploy/       processes, kits, keys: deployments on this machine and between mac
 trial/        ``fedmls federate``: a whole federation on this machine, beside the simulation
 privacy       clipping and noise, with an accountant;  secure_sums: sums that hide what they are made of
 uploads       what uploads look like, and the check of one;  columns: means and scales from sums
+scores        what a model is worth on held-out rows, from sums
 site_files    one file cut into the files of nodes;  locks: one at a time;  errors: Refused, Stopped
 
 The modules certificates, flower, flower_app, flower_warm, nvflare and nvflare_app are old paths that live in kits, apps

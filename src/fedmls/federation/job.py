@@ -22,7 +22,7 @@ from typing import Any
 import tomli_w
 
 from fedmls.algorithms import Finder, find, from_dict, is_file, only_installed
-from fedmls.checks import at_least, check_batch, one_of, positive, real, truth, unknown, whole
+from fedmls.checks import at_least, check_batch, check_share, one_of, positive, real, truth, unknown, whole
 from fedmls.compression import address_inside
 from fedmls.datasets.tables import CATEGORICAL
 from fedmls.federation.messages import RUN_NAME
@@ -60,6 +60,8 @@ class Job:
     with weights = "rows" they are its weight, and nobody can count them.
     privacy: noise on the uploads (:mod:`fedmls.federation.privacy`), a table with clip, noise and delta.
     secure: the server sees sums over nodes only (:mod:`fedmls.federation.secure_sums`).
+    holdout: the share of each node's rows that never train, on which the last model is scored; or True, for the rows
+    that nodes hold out by their own configurations (:class:`fedmls.federation.NodeConfig`), which go before the share.
     start: begin at the model of an earlier run, the path of its folder or of its model.npz on the server; in a file,
     relative to the file.
     """
@@ -92,6 +94,7 @@ class Job:
     secure: bool = False
     start: str | None = None
     categorical: str | None = None
+    holdout: float | bool | None = None
 
     def __post_init__(self) -> None:
         require_algorithm(self.algorithm)
@@ -115,6 +118,7 @@ class Job:
         self._check_weights()
         self._check_proof()
         self._check_answers()
+        self._check_holdout()
         if self.privacy is not None:
             check_private(self)
         if self.secure:
@@ -158,6 +162,17 @@ class Job:
                 f"{key} is 'without', but {self.algorithm.name} as it is set needs every client in every round; "
                 "take fedmlsp, or fedavg, scaffold or feddyn with participants, or another " + key
             )
+
+    def _check_holdout(self) -> None:
+        if isinstance(self.holdout, str):
+            raise ValueError(
+                f"holdout is {self.holdout!r}; a job takes a share of the rows, e.g. 0.2, or true: a column or a file "
+                "is named in the configuration of a node, for which rows it holds out is its own choice"
+            )
+        if self.holdout is False:
+            object.__setattr__(self, "holdout", None)
+        elif self.holdout is not None and self.holdout is not True:
+            check_share("holdout", self.holdout)
 
     @property
     def sends_cuts(self) -> bool:

@@ -172,6 +172,18 @@ class Masked(NamedTuple):
     values: Any
 
 
+class Score(NamedTuple):
+    """Asks for the scores of a model on the rows that a node holds out."""
+
+    x: Array
+
+
+class Scored(NamedTuple):
+    """Sums over these rows (:mod:`fedmls.federation.scores`); if sums are secure they are :class:`Masked` instead."""
+
+    sums: Array
+
+
 class Refusal(NamedTuple):
     """Why a node does not answer; None if what it said is no text."""
 
@@ -227,9 +239,22 @@ class CheckpointFile(NamedTuple):
     at: dict[str, Any]
 
 
-Body = (
-    Survey | Surveyed | Sums | Begin | Begun | Round | Done | Masked | Refusal | Forgotten | RunFile | CheckpointFile
-)  # what a message may hold
+Body = (  # what a message may hold
+    Survey
+    | Surveyed
+    | Sums
+    | Begin
+    | Begun
+    | Round
+    | Done
+    | Masked
+    | Score
+    | Scored
+    | Refusal
+    | Forgotten
+    | RunFile
+    | CheckpointFile
+)
 PARTS = (Begin, Task, Point, Cut, Upload, Value, Work, ClientState)  # classes within a body
 KINDS: dict[type[Any], str] = {
     Survey: "survey",
@@ -240,6 +265,8 @@ KINDS: dict[type[Any], str] = {
     Round: "round",
     Done: "done",
     Masked: "masked",
+    Score: "score",
+    Scored: "scored",
     Refusal: "refused",
     Forgotten: "forgotten",
     RunFile: "state",
@@ -548,6 +575,14 @@ def _work(found: Any) -> Work:
     return Work(*(count(name, found[name]) for name in Work._fields))
 
 
+def _score(body: dict[str, Any]) -> Score:
+    return Score(array("x", body["x"]))
+
+
+def _scored(body: dict[str, Any]) -> Scored:
+    return Scored(array("sums", body["sums"]))
+
+
 def _refusal(body: dict[str, Any]) -> Refusal:
     return Refusal(_text_or_none(body["why"]))
 
@@ -596,6 +631,8 @@ READERS: dict[str, Callable[[dict[str, Any]], Body]] = {
     "round": _round,
     "done": _done,
     "masked": _masked,
+    "score": _score,
+    "scored": _scored,
     "refused": _refusal,
     "forgotten": _forgotten,
     "state": _run_file,

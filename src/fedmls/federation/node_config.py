@@ -8,9 +8,11 @@
 Paths are relative to the configuration file.
 """
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from fedmls.checks import one_of, positive, truth, unknown, whole
+from fedmls.checks import check_share, one_of, positive, truth, unknown, whole
 from fedmls.datasets.files import DECIMALS, kind_of
 from fedmls.federation.job import read_config
 from fedmls.federation.secure_sums import from_text
@@ -24,6 +26,9 @@ class NodeConfig:
 
     report_objective: whether f_i may be told.  min_rows: column sums and the like are told only of at least so many
     rows (and values in a column): those of one row would be the row. So are the levels of a column of text.
+    holdout: rows that never train, whatever the job says: a share of the rows, a column that marks them with 1 and the
+    others with 0, or a file of rows beside the data.  report_scores: whether the scores of a model on the held-out rows
+    may be told by themselves; if not, they are told in secure sums only.
     max_epsilon: take part only in runs with privacy, as long as ε of all runs begun here, for the δ of this
     configuration, is at most this.
     key: the file of its own key for secure sums; made in the state folder unless given.  peers: take part only in
@@ -46,6 +51,8 @@ class NodeConfig:
     key: Path | None = None
     peers: tuple[str, ...] | None = None
     algorithms: tuple[str, ...] = ()
+    holdout: float | str | Path | None = None
+    report_scores: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -73,6 +80,11 @@ class NodeConfig:
             whole("columns", self.columns)
         one_of("decimal", self.decimal, DECIMALS)
         truth("report_objective", self.report_objective)
+        truth("report_scores", self.report_scores)
+        if _names_file(self.holdout):
+            object.__setattr__(self, "holdout", Path(self.holdout))  # type: ignore[arg-type]
+        elif self.holdout is not None and (not isinstance(self.holdout, str) or not self.holdout):
+            check_share("holdout", self.holdout)
         whole("min_rows", self.min_rows)
         if self.max_epsilon is not None:
             positive("max_epsilon", self.max_epsilon)
@@ -99,6 +111,15 @@ class NodeConfig:
             for key in ("data", "state", "key"):
                 if isinstance(values.get(key), str):
                     values[key] = file.parent / values[key]
+            if _names_file(values.get("holdout")):
+                values["holdout"] = file.parent / values["holdout"]
             return cls(**values)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
+
+
+def _names_file(holdout: Any) -> bool:
+    """Return whether this is a file of rows, by the end of its name, and no column."""
+    with suppress(ValueError):
+        return isinstance(holdout, str | Path) and bool(kind_of(Path(holdout)))
+    return isinstance(holdout, Path)

@@ -89,6 +89,8 @@ def check_private(job: Any) -> None:
         raise ValueError(
             f"{(*auto, algorithm.name)[0]}, for which clients send more than privacy covers; give a number"
         )
+    if job.holdout is not None:
+        raise ValueError("with privacy clients tell nothing but their uploads, and no scores: leave out holdout")
     told = [name for name in ("report_objective", "impute", "standardise") if getattr(job, name)]
     if told or job.certificate is not None or job.categorical is not None:
         which = f"{told[0]} = false" if told else "no certificate" if job.categorical is None else "no categorical"

@@ -11,11 +11,24 @@ import tomli_w
 
 from fedmls.checks import real
 from fedmls.report import numerals
+from fedmls.results.held_out import HeldOutScores
 
 CLIENTS = 40  # shown one by one; of more the largest
 CLASSES = 6  # shown one by one; of more the smallest together
 LISTED = 12  # of a list
-NO_FACTS = {"title", "command", "spec", "problem", "partition", "optimum", "versions", "job", "nodes", "columns"}
+NO_FACTS = {
+    "title",
+    "command",
+    "spec",
+    "problem",
+    "partition",
+    "optimum",
+    "versions",
+    "job",
+    "nodes",
+    "columns",
+    "held_out",
+}
 Part = Mapping[str, Any]
 
 
@@ -37,6 +50,15 @@ def clients(partition: Any) -> dict[str, Any] | None:
         "bars": [_bar(part, rows[-1], classes, span) for part in shown],
         "left": f"and {numerals.several(left, 'smaller client')}" if left else "",
     }
+
+
+def held_out(found: Any) -> dict[str, Any] | None:
+    """Return a federation's scores on held-out rows: a table, header first, and what is to be said beside it."""
+    try:
+        scores = HeldOutScores.from_plain(found)
+        return {"cells": scores.cells(), "remarks": scores.remarks()}
+    except (TypeError, KeyError, AttributeError, ValueError):  # there are none, or the file was changed by hand
+        return None
 
 
 def _counts(part: Part) -> dict[str, int]:

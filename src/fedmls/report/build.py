@@ -21,6 +21,7 @@ def summarise(paths: Sequence[Path]) -> dict[str, Any]:
         "chart": chart(curves, measures, costs),
         "ends": tables.ends(curves, measures, costs),
         "targets": tables.targets(curves, measures, costs),
+        "held_out": [about.held_out(folder.setup.get("held_out")) for folder in folders],
         "clients": [about.clients(folder.setup.get("partition")) for folder in folders],
         "setup": about.setup([folder.setup for folder in folders]),
     }

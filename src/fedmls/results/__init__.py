@@ -13,4 +13,5 @@ layout.py   the names of the files, and of the columns that name a curve
 write.py    writes the folder;  read.py: reads it, also as earlier versions wrote it
 summary.py  the summary, as a table and as text
 model.py    the model;  pipeline.py: the model as a scikit-learn pipeline, and its predictions for a file
+held_out.py  the model's scores on held-out rows
 """

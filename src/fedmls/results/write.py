@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedmls.files import whole_file
 from fedmls.problem import Problem
+from fedmls.results.held_out import HeldOutScores
 from fedmls.results.layout import CHOSEN, HISTORY, LABELS, POINTS, PROBLEMS, SETUP, SUMMARY, SUMMARY_TEXT
 from fedmls.results.read import Results
 from fedmls.results.summary import TARGETS, cells, markdown, summary_of
@@ -43,12 +44,21 @@ def write_history(folder: Path, runs: Sequence[Run], labels: Sequence[Sequence[s
 
 
 def write_summary(
-    folder: Path, runs: Sequence[Run], labels: Sequence[Sequence[str]], targets: Sequence[float] = TARGETS
+    folder: Path,
+    runs: Sequence[Run],
+    labels: Sequence[Sequence[str]],
+    targets: Sequence[float] = TARGETS,
+    held_out: HeldOutScores | None = None,
 ) -> pd.DataFrame:
-    """Write one row per curve, as a table and as text to read; return the table."""
+    """Write one row per curve, as a table and as text to read, which goes on with scores on held-out rows; return the
+    table.
+    """
     summary = summary_of(runs, labels, targets)
     _write_csv(folder / SUMMARY, summary)
-    _write_text(folder / SUMMARY_TEXT, markdown(cells(summary)))
+    text = markdown(cells(summary))
+    if held_out is not None:
+        text += "\n" + markdown(held_out.cells()) + "".join(f"\n- {remark}" for remark in held_out.remarks())
+    _write_text(folder / SUMMARY_TEXT, text.rstrip("\n") + "\n")
     return summary
 
 

@@ -21,11 +21,13 @@ from hypothesis import strategies as st
 import fedmls
 from fedmls import report
 from fedmls.checks import setting
-from fedmls.federation import InProcess, Job, Stopped, drive
+from fedmls.federation import InProcess, Job, NodeConfig, Stopped, drive
 from fedmls.federation.deploy.processes import marked
+from fedmls.federation.node.site import Site
 from fedmls.federation.trial import execute as federating
 from fedmls.federation.trial import prepare as trials
 from fedmls.federation.trial.prepare import Source
+from fedmls.results.model import read_model
 from fedmls.results.read import read_results
 from tests.support.clinics import clinics, patients, with_gaps, write_nodes
 from tests.support.federations import wait_until
@@ -168,6 +170,40 @@ def test_the_simulation_is_of_the_same_rows_prepared_alike(options, rows):
     assert outcome.difference <= 1e-12
     assert outcome.notes == []
     assert federating.summary(outcome)[-1].startswith("difference to the simulation of the same seed: ")
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_held_out_rows_are_left_out_of_the_simulation_too(secure):
+    if secure:
+        pytest.importorskip("cryptography")
+    file = table("rows.csv", m=120)
+    wanted = job(holdout=0.25, standardise=True, weights="rows", secure=secure)
+    outcome, said = run(wanted, Source(file=file, label="y", by="iid", nodes=3, ignore=("ward",)))
+    assert outcome.difference <= 1e-12
+    assert outcome.trial.problem.y.size == 90
+    assert outcome.held_out.together.rows == 30
+    shown = federating.summary(outcome)
+    assert shown[1].startswith(f"30 held-out rows: accuracy {outcome.held_out.together.values['accuracy']:.3f}, ")
+    assert [line.split()[1] for line in said if line.split()[0].isdigit()][-1] == "score"
+    _, _, after = report.write([Path("out")]).read_text().partition("On held-out rows")
+    section = after.partition("</section>")[0]
+    assert '<th scope="row">all</th><td class="number">30</td>' in section
+    assert ("site-2" in section) != secure
+
+
+def test_nodes_that_hold_out_rows_by_themselves_agree_with_the_simulation():
+    trials.split(table("rows.csv", m=120), "parts", by="iid", clients=3, label="y", ignore=["ward"])
+    marked_rows = pd.read_csv("parts/site-2.csv").assign(test=[1] * 10 + [0] * 30)
+    marked_rows.to_csv("parts/site-2.csv", index=False)
+    with Path("parts/site-2.toml").open("a") as file:
+        file.write('holdout = "test"\n')
+    outcome, _ = run(job(holdout=True), Source(parts=Path("parts")))
+    assert outcome.difference <= 1e-12
+    assert {name: scores.rows for name, scores in outcome.held_out.nodes.items()} == {
+        "site-1": 0,
+        "site-2": 10,
+        "site-3": 0,
+    }
 
 
 def test_sparse_rows():
@@ -613,6 +649,18 @@ def test_the_command_on_a_file_for_each_site():
     assert again.output == "error: with --resume the job is that of the run; leave out --parts\n"
 
 
+def held_out_accuracy(folder):
+    """The share of held-out rows that a trial's model predicts rightly, by NumPy from the nodes' files."""
+    wanted, model, right = Job.read(folder), read_model(folder), []
+    nodes = trials.node_files(folder / "parts", wanted)
+    survey = trials.survey_of(wanted, trials.answers_of(wanted, nodes))
+    for file in nodes.values():
+        rows = Site(NodeConfig.read(file)).divided(wanted).held_out
+        X = np.where(np.isnan(rows.X), survey.means, rows.X)
+        right.append((X @ model.x[:-1] + model.x[-1] > 0) == (rows.y == model.classes[1]))
+    return np.concatenate(right).mean()
+
+
 def deployed(name, *values):
     missing = find_spec(trials.ENGINES[name].package) is None
     reason = f"{trials.ENGINES[name].title} is not installed: pip install 'fedmls[{name}]'"
@@ -628,6 +676,7 @@ def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_
     """Ctrl-C or kill -9 after the first rounds, nothing is left, and --resume ends in the model of the simulation."""
     command = [sys.executable, "-m", "fedmls.cli", "federate"]
     options = ["--engine", engine, "--nodes", "2", "--rounds", str(rounds), "--algorithm", "fedmls"]
+    options += ["--holdout", "0.2"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
         said = []
         for line in first.stdout:
@@ -647,7 +696,9 @@ def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_
     assert {file.name for file in folder.iterdir()} == {"lock", "logs"}  # the keys are gone
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode == 0, again.stderr
-    assert f"{rounds} rounds of fedmls in {3 + rounds // 2} exchanges" in again.stdout
+    assert f"{rounds} rounds of fedmls in {4 + rounds // 2} exchanges" in again.stdout
+    accuracy = held_out_accuracy(tmp_path / "results" / "federation-1")
+    assert f"\n140 held-out rows: accuracy {accuracy:.3f}, balanced accuracy " in again.stdout
     [difference] = re.findall(r"simulation of the same seed: (\S+)", again.stdout)
     assert float(difference) <= 1e-12
     assert not marked(f"{folder}|")

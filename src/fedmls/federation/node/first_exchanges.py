@@ -14,6 +14,7 @@ from fedmls.federation.messages import Begin, Begun, Masked, Message, Sums, Surv
 from fedmls.federation.node.masks import hidden, keys_of, own_key
 from fedmls.federation.node.rounds import client_state, local_of
 from fedmls.federation.node.rows import (
+    SiteRows,
     check_numbers,
     column_sums,
     encoded,
@@ -22,7 +23,7 @@ from fedmls.federation.node.rows import (
     told_levels,
 )
 from fedmls.federation.node.site import Site
-from fedmls.federation.node.state import LOST, RunState, fingerprint
+from fedmls.federation.node.state import LOST, RunState
 
 
 def answer_survey(site: Site, asked: Message[Survey]) -> bytes:
@@ -35,19 +36,21 @@ def surveyed(site: Site, job: Job) -> Surveyed:
     """Return what is safe to share: how many rows, which columns, which labels, and column sums if they are needed."""
     site.job(job.to_dict())  # that it has the algorithm
     site.limits.check_job(job)
-    rows, classes = site.rows(), None
+    parts, classes = site.divided(job), None
+    rows = parts.training
     if job.get_loss().is_classification:
-        classes = sorted_classes(sorted({*label_texts(rows.y)}))
+        classes = sorted_classes(sorted({*label_texts(rows.y), *label_texts(parts.held_out.y)}))
         if len(classes) > 2:
             raise Refused(f"its label column has {len(classes)} values, and the {job.loss} loss takes two")
     else:
         check_numbers(rows.y)
+        check_numbers(parts.held_out.y)
     counts = sums = squares = None
     if job.impute or job.standardise:
         counts, sums, squares = column_sums(rows, site.config.min_rows)
-    elif np.isnan(rows.X.data if is_sparse(rows.X) else rows.X).any():
+    elif any(np.isnan(part.X.data if is_sparse(part.X) else part.X).any() for part in parts):
         raise Refused("its rows have missing values; fill them in, or set impute")
-    told = _levels(site, job)
+    told = _levels(rows, site.config.min_rows, job)
     if job.secure:  # they are told later, masked
         counts = sums = squares = None
     return Surveyed(
@@ -67,11 +70,10 @@ def surveyed(site: Site, job: Job) -> Surveyed:
     )
 
 
-def _levels(site: Site, job: Job) -> dict[str, dict[str, int]] | None:
+def _levels(rows: SiteRows, least: int, job: Job) -> dict[str, dict[str, int]] | None:
     """Return the levels of the columns of text, with the numbers of their rows; None if the job takes no text."""
-    rows = site.rows()
     if job.categorical is not None:
-        return {} if is_sparse(rows.X) else told_levels(rows, site.config.min_rows)
+        return {} if is_sparse(rows.X) else told_levels(rows, least)
     if rows.levels:
         raise Refused(
             f'its column {next(iter(rows.levels))!r} holds no numbers; set categorical = "onehot" in the job '
@@ -86,8 +88,8 @@ def answer_sums(site: Site, asked: Message[Sums]) -> bytes:
     site.limits.check_job(job)
     if not (job.secure and (job.impute or job.standardise)):
         raise Refused("it is asked for column sums that the job has no need of")
-    least = site.config.min_rows
-    counts, sums, squares = column_sums(encoded(site.rows(), body.columns, body.levels, least), least)
+    rows, least = site.divided(job).training, site.config.min_rows
+    counts, sums, squares = column_sums(encoded(rows, body.columns, body.levels, least), least)
     told = np.concatenate([counts, sums])
     if body.means is not None:
         around = squares_around(body.means, counts, sums, squares)
@@ -119,7 +121,7 @@ def answer_begin(site: Site, asked: Message[Begin]) -> bytes:
 
 def _keep_terms(site: Site, asked: Message[Survey | Sums | Begin], more: dict[str, Any]) -> RunState:
     """Keep that the node was asked before round 1, and refuse what differs from what it was asked before."""
-    body, data = asked.body, fingerprint(site.rows())
+    body, data = asked.body, site.data()
     found = site.state.load(asked.run) or RunState.new(asked.run, data)
     if found.kept.data != data:
         raise Refused(f"its data have changed since the run began; {LOST}")

@@ -21,6 +21,13 @@ class Limits:
         if not (self.config.report_objective and job.report_objective):
             raise Refused("it does not tell its objective (report_objective = false)")
 
+    def check_scores(self, job: Job) -> None:
+        """Raise Refused if sums over the held-out rows may not be told."""
+        if job.holdout is None:
+            raise Refused("it is asked for scores that the job has no need of")
+        if not (self.config.report_scores or job.secure):
+            raise Refused("it tells scores in secure sums only (report_scores = false)")
+
     def check_job(self, job: Job, begins: str | None = None) -> None:
         """Raise Refused if the job tells more than the configuration allows.
 

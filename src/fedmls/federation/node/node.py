@@ -15,8 +15,9 @@ from typing import Any
 from fedmls.federation.codec import MEBIBYTE, MessageError
 from fedmls.federation.errors import Refused
 from fedmls.federation.locks import exclusive
-from fedmls.federation.messages import Begin, Body, Message, Refusal, Round, Sums, Survey, decode, encode
+from fedmls.federation.messages import Begin, Body, Message, Refusal, Round, Score, Sums, Survey, decode, encode
 from fedmls.federation.node.first_exchanges import answer_begin, answer_sums, answer_survey
+from fedmls.federation.node.last_exchange import answer_score
 from fedmls.federation.node.rounds import answer_round
 from fedmls.federation.node.site import Site
 from fedmls.federation.node_config import NodeConfig
@@ -28,6 +29,7 @@ ANSWERS: dict[type[Any], Callable[[Site, Message[Any]], bytes]] = {
     Sums: answer_sums,
     Begin: answer_begin,
     Round: answer_round,
+    Score: answer_score,
 }
 
 

@@ -33,9 +33,7 @@ def answer_round(site: Site, asked: Message[Round]) -> bytes:
     """Return the reply with the rounds that are asked for, and f_i at the points; keep the client's state before."""
     found, body = site.state.load(asked.run), asked.body
     if found is None or found.kept.begin is None:
-        file = site.state.file(asked.run).name
-        why = f"it has no state of the run {asked.run}: the file {file} is not there; {LOST}"
-        return encode(asked.reply(Forgotten(why)))
+        return encode(asked.reply(Forgotten(unknown_run(site, asked.run))))
     begin = found.kept.begin
     job, problem = site.job(begin.job), site.problem(asked.run, begin, found.kept.problem)
     if body.points:
@@ -52,6 +50,11 @@ def answer_round(site: Site, asked: Message[Round]) -> bytes:
         return encode(asked.reply(masked_reply(site, asked, begin, job, done, values)))
     compact = job.algorithm.traits.packed is not None
     return encode(asked.reply(Done(done, values)), compact)
+
+
+def unknown_run(site: Site, run: str) -> str:
+    """Return why the node cannot answer in a run that it knows nothing of."""
+    return f"it has no state of the run {run}: the file {site.state.file(run).name} is not there; {LOST}"
 
 
 def _worked(asked: Message[Round], state: RunState, begin: Begin, job: Job, problem: Problem) -> RunState:

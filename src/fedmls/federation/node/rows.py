@@ -34,6 +34,7 @@ class SiteRows(NamedTuple):
     """One client's rows, NaN where a value is missing; X is dense or CSR. Labels are as they stand in the file.
 
     levels: of each column of text; X holds their numbers, from 0 on.  label: the name of the label column.
+    marks: which rows a column says are held out, where the configuration names one.
     """
 
     X: Any
@@ -41,6 +42,7 @@ class SiteRows(NamedTuple):
     columns: tuple[str, ...]
     levels: Mapping[str, tuple[str, ...]] = {}
     label: str | None = None
+    marks: Any = None
 
 
 def read_rows(config: NodeConfig) -> SiteRows:
@@ -50,6 +52,8 @@ def read_rows(config: NodeConfig) -> SiteRows:
     try:
         table = read_table(config.data, config.columns, decimal=config.decimal)
         rows = frame_rows(table, config) if table.is_frame else array_rows(table, config)
+        if isinstance(config.holdout, str):
+            rows = rows._replace(marks=_marks(table, config.holdout))
     except Refused:
         raise
     except Unreadable as error:
@@ -74,6 +78,26 @@ def refusal(config: NodeConfig) -> str:
     return ""
 
 
+def _unused(config: NodeConfig) -> tuple[str, ...]:
+    """Return the columns that are no features, but for the label."""
+    return (*config.ignore, config.holdout) if isinstance(config.holdout, str) else config.ignore
+
+
+def _marks(table: Table, column: str) -> Any:
+    """Return which rows a column marks, in which 0 and 1 or truth values must be."""
+    if table.is_frame:
+        values = table.features[column].to_numpy()
+    elif column in table.others:
+        values = np.asarray(table.others[column])
+    elif column in table.names and not is_sparse(table.features):
+        values = table.features[:, table.names.index(column)]
+    else:
+        raise Refused(f"its data has no column {column!r}, which holdout names")
+    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
+        raise Refused(f"its column {column!r}, which holdout names, must hold 0 and 1 only: 1 for a row held out")
+    return values.astype(bool)
+
+
 def frame_rows(table: Table, config: NodeConfig) -> SiteRows:
     """Return the rows of a data frame with a label column."""
     label, names = config.label, table.names
@@ -83,10 +107,10 @@ def frame_rows(table: Table, config: NodeConfig) -> SiteRows:
         raise Refused("two of its columns have one name; rename one")
     if label not in names and all(number_of(name) is not None for name in names):
         raise Refused("the first line of its data file holds numbers; it must name the columns")
-    _check_columns((label, *config.ignore), names)
+    _check_columns((label, *_unused(config)), names)
     if len(table.features) == 0:
         raise Refused("its data file holds no rows")
-    features, levels = table.features.drop(columns=[label, *config.ignore]), dict[str, tuple[str, ...]]()
+    features, levels = table.features.drop(columns=[label, *_unused(config)]), dict[str, tuple[str, ...]]()
     for name in text_columns(features):
         mistake = no_category(features[name], config.decimal)
         if mistake is not None:
@@ -113,10 +137,11 @@ def array_rows(table: Table, config: NodeConfig) -> SiteRows:
     y = table.others[label]
     if X.ndim != 2 or len(columns) != X.shape[1] or y.shape != (X.shape[0],):
         raise Refused(f"its arrays do not fit: X {X.shape}, {label} {y.shape}, {len(columns)} columns")
-    if not config.ignore:
+    unused = _unused(config)
+    if not unused:
         return SiteRows(X, y, tuple(columns), label=None if sparse else label)
     _check_columns(config.ignore, columns)
-    keep = [j for j, column in enumerate(columns) if column not in config.ignore]
+    keep = [j for j, column in enumerate(columns) if column not in unused]
     return SiteRows(X[:, keep], y, tuple(columns[j] for j in keep), label=label)
 
 

@@ -8,9 +8,10 @@ from fedmls.algorithms import find_installed
 from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Begin
+from fedmls.federation.node.held_out import DividedRows, divide, held_out_file
 from fedmls.federation.node.limits import Limits
 from fedmls.federation.node.rows import SiteRows, label_texts, prepared, read_rows
-from fedmls.federation.node.state import LOST, StateFolder
+from fedmls.federation.node.state import LOST, StateFolder, digest, fingerprint
 from fedmls.federation.node_config import NodeConfig
 from fedmls.problem import Problem
 
@@ -30,6 +31,16 @@ class Site:
             self._rows = stamp, read_rows(self.config)
         return self._rows[1]
 
+    def divided(self, job: Job) -> DividedRows:
+        """Return the rows that train in this job, and those that are held out."""
+        return divide(self.rows(), self.config, job)
+
+    def data(self) -> str:
+        """Return a fingerprint of all rows that the configuration names."""
+        held_out = held_out_file(self.config)
+        own = fingerprint(self.rows())
+        return own if held_out is None else digest([own, fingerprint(held_out)])
+
     def job(self, values: dict[str, Any]) -> Job:
         """Return the job that the server tells, of an algorithm that this node has; raise Refused if it is none.
 
@@ -44,7 +55,8 @@ class Site:
         """Return the node's own problem; with a fingerprint, raise Refused if it is another than when the run began."""
         key = run, _stamp(self.config.data)
         if self._problem is None or self._problem[0] != key:
-            rows, job = self.rows(), self.job(begin.job)
+            job = self.job(begin.job)
+            rows = self.divided(job).training
             problem = Problem(
                 prepared(rows, begin.columns, begin.means, begin.scales, begin.levels),
                 rows.y if begin.classes is None else label_texts(rows.y),

@@ -103,6 +103,8 @@ def fingerprint(rows: SiteRows) -> str:
         found.update(np.ascontiguousarray(array).tobytes())
     labels = np.asarray(rows.y)
     found.update(repr(labels.tolist()).encode() if labels.dtype.kind == "O" else labels.tobytes())
+    if rows.marks is not None:
+        found.update(rows.marks.tobytes())
     return found.hexdigest()
 
 

@@ -3,6 +3,8 @@
     survey, begin   before round 1 (:mod:`fedmls.federation.server.first_exchanges`)
     round           what the algorithm sends down; what it sends up (paired FedMLS: two rounds in one exchange)
     close           the objective at the last model
+    score           scores of that model on the rows that nodes hold out
+                    (:mod:`fedmls.federation.server.last_exchange`)
 
 Objectives ride on the next exchange: the model of round k is known only when its uploads are in, so nodes are asked for
 f_i there together with round k + 1, and once more at the end. After every exchange the whole run is in the folder's
@@ -26,6 +28,7 @@ from fedmls.federation.messages import Task
 from fedmls.federation.server.exchange import Exchange
 from fedmls.federation.server.first_exchanges import FirstExchanges
 from fedmls.federation.server.folder import RunFolder, read_start
+from fedmls.federation.server.last_exchange import LastExchange
 from fedmls.federation.server.round_exchanges import Forgot, RoundExchanges, RoundsResult
 from fedmls.federation.server.snapshot import Pending, Result, Snapshot
 from fedmls.federation.server.survey import SurveyedProblem, natural
@@ -101,6 +104,8 @@ class Driver:
                 self._begin(self.job.start if start is None else start)
             while not self._finished():
                 self._step()
+            while self.job.holdout is not None and self.at.held_out is None:
+                self._score()
         except KeyboardInterrupt:
             self._stop("interrupted")
             raise
@@ -170,9 +175,8 @@ class Driver:
         for k in self._next(self.job.rounds):
             server, down = self.algorithm.broadcast(k, server, self.random.at(k))
             rounds.append(Task(k, down._asdict(), self._recorded(k)))
-        may_forget = self.reminded < at.number and keeps_nothing(self.job, at.x0, self.survey.n)
         try:
-            found = self.exchanges.ask(at, rounds, may_forget)
+            found = self.exchanges.ask(at, rounds, self._may_forget())
         except Forgot as forgot:
             self._begin_again(forgot)
             return
@@ -183,6 +187,23 @@ class Driver:
         self._save()
         named = {self.survey.nodes[i]: why for i, why in found.failed.items()}
         self._event("round" if rounds else "close", self.at.spent, named)
+
+    def _score(self) -> None:
+        """Do the exchange after the last round, which the last row of the history counts, too."""
+        at = self.at
+        last = LastExchange(self.name, self.job, self.survey, self.exchange)
+        try:
+            scores, spent = last.ask(at, self._may_forget())
+        except Forgot as forgot:
+            self._begin_again(forgot)
+            return
+        self.at = replace(at, spent=spent, rows=_with_total(at.rows, spent), held_out=scores)
+        self._save()
+        self._event("score", spent, scores.without, held_out=scores.plain())
+
+    def _may_forget(self) -> bool:
+        """Return whether clients that know nothing of the run may be told again how it began."""
+        return self.reminded < self.at.number and keeps_nothing(self.job, self.at.x0, self.survey.n)
 
     def _begin_again(self, forgot: Forgot) -> None:
         """Tell clients that have lost their states, in which nothing was, how the run began; the exchange is to be
@@ -223,8 +244,7 @@ class Driver:
             rows.append(self._row(one, x, objectives[chosen], reported=True))
         proved = self._proved(rows)
         if last or proved:
-            total = at.spent._asdict()
-            rows[-1] |= {name: total[name] for name in total if name.startswith(("exchanges", "vectors", "bytes"))}
+            rows = _with_total(rows, at.spent)
         return replace(at, x=x, rows=rows, pending=[], proved=proved)
 
     def _row(self, one: Pending, x: Array, objective: float, reported: bool = False) -> dict[str, float]:
@@ -270,6 +290,7 @@ class Driver:
             released=at.released + len(rounds),
             pending=pending,
             rows=rows,
+            held_out=None,
         )
 
     def _models(self, k: int, server: Any) -> list[Array]:
@@ -290,13 +311,13 @@ class Driver:
             return np.nan, -np.inf
         return np.nan, least(self.survey, *cut, self.recorder.radius, self.at.x0)
 
-    def _event(self, kind: str, spent: Counters, failed: dict[str, str]) -> None:
+    def _event(self, kind: str, spent: Counters, failed: dict[str, str], **more: Any) -> None:
         """Write a line on the exchange that was done; the objective is that of the last round for which it is known."""
         rows = self.at.rows if hasattr(self, "at") else []
         known = {name: rows[-1].get(name) for name in ("objective", "certified_gap")} if rows else {}
         seconds = round(time.monotonic() - self.began, 3)
         measured = {"measured_round": rows[-1]["round"], **known} if rows else {}
-        self.folder.event(kind=kind, **spent._asdict(), **measured, seconds=seconds, failed=failed)
+        self.folder.event(kind=kind, **spent._asdict(), **measured, seconds=seconds, failed=failed, **more)
 
     def _result(self, status: str) -> Result:
         import pandas as pd
@@ -306,12 +327,21 @@ class Driver:
         history = history.astype(dict.fromkeys(Counters._fields, "int64"))
         run = Run(job.algorithm, job.seed, job.batch, at.x, history, None)
         epsilon = self._epsilon()
-        about = {"run": self.name, "status": status, "epsilon": epsilon}
+        about: dict[str, Any] = {"run": self.name, "status": status, "epsilon": epsilon}
+        if at.held_out is not None:
+            about["held_out"] = at.held_out.plain()
         self.folder.finish(self.survey, at.x, history, at.lipschitz, about)
-        return Result(self.folder.path, run, tuple(self.survey.nodes), at.lipschitz, at.proved, epsilon)
+        return Result(self.folder.path, run, tuple(self.survey.nodes), at.lipschitz, at.proved, epsilon, at.held_out)
 
     def _epsilon(self) -> float | None:
         """Return ε of what was released. While the run goes on, answers to its next exchange may be on their way."""
         if self.job.privacy is None:
             return None
         return self.job.privacy.epsilon(self.at.released + len(self._next(self.job.rounds)))
+
+
+def _with_total(rows: list[dict[str, float]], spent: Counters) -> list[dict[str, float]]:
+    """Return the rows of a history, the last of them with all that was sent."""
+    total = spent._asdict()
+    sent = {name: total[name] for name in total if name.startswith(("exchanges", "vectors", "bytes"))}
+    return [*rows[:-1], *(row | sent for row in rows[-1:])]

@@ -16,6 +16,7 @@ from fedmls.simulation.cost import Counters
 
 Q = TypeVar("Q", bound=Body)  # a question
 T = TypeVar("T")
+OPTIONAL_ATTEMPTS = 2  # to reach a node without which the run goes on, if the job says that it waits
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts to reach a node
 
 
@@ -42,18 +43,21 @@ class Exchange:
         check: Callable[[bytes, Message[Q]], T],
         all_needed: bool,
         may_forget: bool = False,
+        optional: bool = False,
     ) -> "Answers[T]":
         """Send the messages and return the checked answers.
 
-        all_needed: nobody can be left out, whatever the job says.
+        all_needed: nobody can be left out, whatever the job says.  optional: everybody can, and nobody is waited for
+        longer than for a second attempt.
         may_forget: to know nothing of the run is no failure.
         """
         sent = {node: encode(message) for node, message in messages.items()}
         good: dict[str, T] = {}
         failed: dict[str, str] = {}
         forgot: list[str] = []
-        waiting, pause, cost = list(sent), FIRST_PAUSE, Counters()
+        waiting, pause, cost, attempts = list(sent), FIRST_PAUSE, Counters(), 0
         while waiting:
+            attempts += 1
             replies, failures = self.transport.exchange({node: sent[node] for node in waiting}, self.job.timeout)
             bad: dict[str, str] = {}
             for node in [node for node in waiting if node in replies]:
@@ -74,9 +78,11 @@ class Exchange:
                 if node not in replies
             }
             cost = cost.plus(_cost(sent, waiting, replies))
-            self._judge(bad, self.job.on_bad, all_needed)
-            self._judge(missing, self.job.on_missing, all_needed)
-            waiting = list(missing) if self.job.on_missing == "wait" else []
+            if not optional:
+                self._judge(bad, self.job.on_bad, all_needed)
+                self._judge(missing, self.job.on_missing, all_needed)
+            given_up = optional and attempts == OPTIONAL_ATTEMPTS
+            waiting = list(missing) if self.job.on_missing == "wait" and not given_up else []
             failed |= bad | {node: why for node, why in missing.items() if node not in waiting}
             if waiting:
                 self.event(event="waiting", nodes=missing)

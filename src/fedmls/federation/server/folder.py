@@ -29,6 +29,7 @@ from fedmls.federation.messages import CheckpointFile, Message, as_map, decode, 
 from fedmls.federation.server.snapshot import Snapshot
 from fedmls.federation.server.survey import SurveyedProblem
 from fedmls.files import whole_file
+from fedmls.results.held_out import HeldOutScores
 from fedmls.results.model import Description, Model, model_file, proof, read_model, training, write_model
 from fedmls.types import Array, Run
 
@@ -95,7 +96,7 @@ class RunFolder:
         from fedmls.results.write import write_setup
 
         run = Run(self.job.algorithm, self.job.seed, self.job.batch, x, history, None)
-        self._write_history(run)
+        self._write_history(run, about.get("held_out"))
         write_model(self.path, self._described(survey, run, about))
         nodes = [
             {"name": node, "rows": int(rows), "weight": float(weight), "lipschitz": None if math.isinf(G) else float(G)}
@@ -122,14 +123,15 @@ class RunFolder:
             proof(run),
         )
 
-    def _write_history(self, run: Run) -> None:
+    def _write_history(self, run: Run, held_out: dict[str, Any] | None) -> None:
         from fedmls.hyperparameters import describe
         from fedmls.results.write import write_history, write_summary
 
         labels = run.algorithm.name, "", describe(run.algorithm)
         write_history(self.path, [run], [labels])
         if len(run.history):
-            write_summary(self.path, [run], [labels])
+            scores = None if held_out is None else HeldOutScores.from_plain(held_out)
+            write_summary(self.path, [run], [labels], held_out=scores)
 
     def _setup(self, survey: SurveyedProblem) -> dict[str, Any]:
         """What a results folder tells of every experiment, as far as a server knows it."""

@@ -23,6 +23,7 @@ from fedmls.federation.messages import (
     Message,
     Refusal,
     Round,
+    Scored,
     Surveyed,
     Value,
     decode,
@@ -35,7 +36,7 @@ SURVEY_LIMIT = 64 * MEBIBYTE  # columns and their sums, of which nobody knows ye
 LARGEST = 1e140  # of a column sum: squares of such numbers can still be added up
 
 F = TypeVar("F")
-R = TypeVar("R", Begun, Done, Masked, Surveyed)
+R = TypeVar("R", Begun, Done, Masked, Scored, Surveyed)
 W = TypeVar("W")
 
 
@@ -155,8 +156,14 @@ def masked(data: bytes, asked: Message[Round], shapes: Shapes) -> Masked:
     return body
 
 
+def scored(data: bytes, asked: Message[Body], size: int) -> Array:
+    """Return sums over held-out rows, so many of them."""
+    body = opened(data, asked, Scored, OVERHEAD + 8 * size, packed=True)
+    return np.asarray(check_array("sums", body.sums, (size,)))
+
+
 def masked_sums(data: bytes, asked: Message[Body], size: int) -> Any:
-    """Return column sums, if they are secure."""
+    """Return column sums, or sums over held-out rows, if they are secure."""
     body = opened(data, asked, Masked, OVERHEAD + 16 * (size + 1))
     _each("rounds", body.rounds, list[None]())
     _check_masked("values", body.values, None)

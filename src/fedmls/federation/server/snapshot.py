@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedmls.results.held_out import HeldOutScores
 from fedmls.simulation.cost import Counters
 from fedmls.types import Algorithm, Array, Run
 
@@ -20,6 +21,7 @@ class Result:
     lipschitz: Array  # G_i of each node; infinite if they do not tell
     proved: bool  # whether ``until`` was reached
     epsilon: float | None  # with privacy: ε of every client for the job's δ
+    held_out: HeldOutScores | None = None  # scores of the model, if the job holds out rows
 
     @property
     def x(self) -> Array:
@@ -57,6 +59,7 @@ class Snapshot:
     proved: bool = False
     skipped: int = 0  # numbers of exchanges that are not used again, for nodes may have seen them with other rounds
     released: int = 0  # rounds that a client may have answered
+    held_out: HeldOutScores | None = None  # scores of x, once the run has come to its end
 
     @property
     def number(self) -> int:
@@ -66,13 +69,15 @@ class Snapshot:
     def plain(self) -> dict[str, Any]:
         """Return the snapshot as a checkpoint holds it."""
         names = list(self.rows[0]) if self.rows else []
-        return {
+        values = {
             **self.__dict__,
             "server": self.server._asdict(),
             "spent": self.spent._asdict(),
             "pending": [{**one._asdict(), "counters": one.counters._asdict()} for one in self.pending],
             "rows": {name: np.array([row[name] for row in self.rows], dtype=float) for name in names},
         }
+        scores = values.pop("held_out")  # older checkpoints have none
+        return values if scores is None else values | {"held_out": scores.plain()}
 
     @classmethod
     def from_plain(cls, values: dict[str, Any], algorithm: Algorithm, n: int) -> "Snapshot":
@@ -80,6 +85,7 @@ class Snapshot:
         server, _ = algorithm.init(values["x0"], n)
         columns = values["rows"]
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        scores = values.get("held_out")
         return cls(
             **{
                 **values,
@@ -87,5 +93,6 @@ class Snapshot:
                 "spent": Counters(**values["spent"]),
                 "pending": [Pending(**{**one, "counters": Counters(**one["counters"])}) for one in values["pending"]],
                 "rows": [dict(zip(columns, row, strict=True)) for row in rows],
+                "held_out": None if scores is None else HeldOutScores.from_plain(scores),
             }
         )

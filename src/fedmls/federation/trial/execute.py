@@ -18,6 +18,7 @@ from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
 from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
+from fedmls.results.held_out import HeldOutScores
 from fedmls.results.layout import HISTORY
 from fedmls.results.model import read_model
 from fedmls.simulation.run import simulate
@@ -41,6 +42,7 @@ class TrialOutcome(NamedTuple):
     times: Times
     last: dict[str, float]  # row of the history
     epsilon: float | None
+    held_out: HeldOutScores | None  # scores, if the job holds out rows
     difference: float | str  # to the simulation: the largest of a coordinate (or a score), or why there is none
     notes: list[str]
 
@@ -189,7 +191,9 @@ def _outcome(trial: Trial, times: Times) -> TrialOutcome:
         difference, notes = _compare(trial)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {kept(trial)}") from None
-    return TrialOutcome(trial, times, last, setup["epsilon"], difference, notes)
+    found = setup.get("held_out")
+    scores = None if found is None else HeldOutScores.from_plain(found)
+    return TrialOutcome(trial, times, last, setup["epsilon"], scores, difference, notes)
 
 
 def _about(trial: Trial, setup: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,6 +247,8 @@ def summary(outcome: TrialOutcome) -> list[str]:
         f"seconds: {times.start:.1f} to start, {times.first:.1f} until the first exchange was done, "
         f"{times.others:.1f} for the others{median}, {times.end:.1f} to take everything down",
     ]
+    if outcome.held_out is not None:
+        lines[1:1] = outcome.held_out.lines()
     if outcome.epsilon is not None:
         lines.append(f"privacy: ε = {outcome.epsilon:.3g} for every client")
     return [*lines, *outcome.notes, _compared(outcome)]

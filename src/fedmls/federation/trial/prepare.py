@@ -32,7 +32,7 @@ from fedmls.federation.errors import Refused
 from fedmls.federation.job import Job
 from fedmls.federation.messages import Message, Survey, Surveyed, encode
 from fedmls.federation.node.first_exchanges import surveyed
-from fedmls.federation.node.rows import label_texts, prepared, read_rows
+from fedmls.federation.node.rows import label_texts, prepared
 from fedmls.federation.node.site import Site
 from fedmls.federation.node_config import NodeConfig
 from fedmls.federation.server import replies
@@ -338,7 +338,7 @@ def _check_memory(engine: type[Deployment], n: int) -> None:
 def problem_of(job: Job, nodes: Mapping[str, Path], survey: SurveyedProblem | None = None) -> Problem:
     """Return the rows of all nodes as one problem, prepared as the job says."""
     survey = survey or survey_of(job, answers_of(job, nodes))
-    rows = [read_rows(NodeConfig.read(nodes[name])) for name in survey.nodes]
+    rows = [Site(NodeConfig.read(nodes[name])).divided(job).training for name in survey.nodes]
     parts = [prepared(one, survey.columns, survey.means, survey.scales, survey.levels) for one in rows]
     if any(map(is_sparse, parts)):
         from scipy.sparse import csr_array, vstack
