@@ -13,7 +13,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: reproduce test test-federation test-wheel drill setup lint bench docs dist lock clean
+.PHONY: reproduce test test-federation test-wheel drill setup lint bench bench-gpu test-gpu docs dist lock clean
 
 reproduce: $(READY)
 	$(BIN)/fedmls reproduce
@@ -35,6 +35,12 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench-gpu: $(READY)
+	$(BIN)/python benchmarks/gpu.py
+
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -m gpu tests
 
 bench: $(READY)
 	$(BIN)/python benchmarks/bench.py

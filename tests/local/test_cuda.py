@@ -104,7 +104,6 @@ ALGORITHMS = [
     fedmls.Scaffnew(eta0=1e-3),
     fedmls.GradSkip(eta0=1e-3, q=0.9),
     fedmls.FedProx(eta0=1e-3),
-    fedmls.FedMLSB(),
     fedmls.FedMLSD(),
 ]
 
@@ -112,7 +111,7 @@ ALGORITHMS = [
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
 @pytest.mark.parametrize(("batch", "rounds"), [(1.0, 200), (0.1, 100)])
 def test_trajectories_agree(algorithm, batch, rounds):
-    rounds = 30 if algorithm.name in ("fedmlsb", "fedmlsd") else rounds
+    rounds = 30 if algorithm.name == "fedmlsd" else rounds
     made = problem()
     here, there = (
         fedmls.simulate(algorithm, made, rounds=rounds, batch=batch, seed=4, optimum=None, device=device)
@@ -122,6 +121,19 @@ def test_trajectories_agree(algorithm, batch, rounds):
     counted = ["round", "local_steps", "subgradients", "bytes_up"]
     assert here.history[counted].equals(there.history[counted])
     assert np.allclose(here.history["objective"], there.history["objective"], rtol=1e-9, atol=0)
+
+
+def test_the_bundle_agrees_while_its_quadratic_programs_do():
+    """Their solutions are not unique: a cut that differs in its last bit may lead elsewhere, to the same optimum."""
+    made = problem()
+    here, there = (
+        fedmls.simulate(fedmls.FedMLSB(), made, rounds=40, certificate=True, until=1e-6, device=device)
+        for device in ("cpu", "cuda")
+    )
+    assert np.allclose(here.history["objective"][:5], there.history["objective"][:5], rtol=1e-9, atol=0)
+    for run in (here, there):
+        assert run.history["certified_gap"].iloc[-1] <= 1e-6
+        assert (run.history["lower_bound"] <= made.optimum.value * (1 + 1e-9)).all()
 
 
 def test_stacked_runs_agree():
@@ -148,7 +160,7 @@ def test_an_estimator_fits_on_the_gpu():
     made = problem(sizes=(200, 200))
     X, y = made.X[:, :-1], made.y
     here, there = (fedmls.FederatedLinearSVC(device=device).fit(X, y) for device in ("cpu", "cuda"))
-    assert np.allclose(here.coef_, there.coef_, atol=1e-3 * np.abs(here.coef_).max())
+    assert abs(here.objective_ - there.objective_) <= here.certified_gap_ + there.certified_gap_
 
 
 def test_too_many_rows_are_refused_with_their_size():
