@@ -163,16 +163,13 @@ def test_an_estimator_fits_on_the_gpu():
     assert abs(here.objective_ - there.objective_) <= here.certified_gap_ + there.certified_gap_
 
 
-def test_too_many_rows_are_refused_with_their_size():
+def test_too_many_rows_are_refused_with_their_size(monkeypatch):
     import cupy
 
+    def none_left(*_):
+        raise cupy.cuda.memory.OutOfMemoryError(8, 0, 0)
+
     made = problem(sizes=(10, 10))
-    pool = cupy.get_default_memory_pool()
-    before = pool.get_limit()
-    pool.free_all_blocks()
-    pool.set_limit(size=pool.used_bytes() + 512)
-    try:
-        with pytest.raises(ValueError, match=r"the rows take .* GiB, and the GPU has .* free"):
-            made.on("cuda").value(np.zeros(made.dimension))
-    finally:
-        pool.set_limit(size=before)
+    monkeypatch.setattr("fedmls.local.cuda.DeviceRows._dense", none_left)
+    with pytest.raises(ValueError, match=r"the rows take .* GiB, and the GPU has .* GiB free"):
+        made.on("cuda").value(np.zeros(made.dimension))

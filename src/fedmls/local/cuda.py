@@ -34,7 +34,7 @@ LANES = (4, 8, 16, 32)  # that work on a client with few coordinates, a row of i
 THREADS = 256  # in a block, but for ``descend_few``
 CLIENTS = 60_000  # that one launch may have
 PIECE = 2**18  # rows that are sent at a time
-READERS = 8192  # at most, groups of lanes that read the rows of a client
+READERS = 4096  # at most, groups of lanes that read the rows of a client
 
 
 @cache
@@ -309,7 +309,7 @@ class CudaLoops:
         many = np.int64(0 if len(x) == 1 else R * self.d)
         arguments = (self.device.data, np.int64(self.device.stride), np.int32(self.d), self.device.labels)
         each = (self.first, self.count, x, many, np.int32(parts), np.int32(turns), found)
-        name = f"cuts_few<{L}, {C}, {R}>"
+        name = f"cuts_few<{L}, {C}, {R}, {max(1, min(8, 16 // max(C, R)))}>"  # rows at a time, as registers allow
         self.device.kernel(name)((blocks, self.n), (THREADS,), (*arguments, *each), shared_mem=8 * R * C * L)
         add = self.device.kernel("add_up")
         add((-(-width // 32), self.n * parts), (32, 8), (found, np.int32(turns), np.int32(width), sums))

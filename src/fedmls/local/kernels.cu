@@ -422,54 +422,85 @@ __global__ void descend_block(Matrix X, int d, Labels labels, Chains chains, Pen
 }
 
 // Cuts: the value and a subgradient of each part of each client's rows at R points, every row read once. L lanes of a
-// warp share a row, with C coordinates each. A group of lanes keeps to one part. What each group finds goes to
-// found[client][part][turn][point][1 + d], and add_up adds the turns.
-template <int L, int C, int R>
-__global__ void cuts_few(const REAL* __restrict__ X, long long stride, int d, Labels labels, const long long* first,
-                         const int* rows, const double* points, long long points_of_client, int parts, int turns,
-                         double* found) {
+// warp share K rows at a time, with C coordinates each. Their K R products are summed over the lanes so that each lane
+// is left with its own (own_sums), whose slopes it finds; all lanes then get them. A group of lanes keeps to one part.
+// What each group finds goes to found[client][part][turn][point][1 + d], and add_up adds the turns.
+template <int L, int C, int R, int K>
+__global__ void __launch_bounds__(256)
+    cuts_few(const REAL* __restrict__ X, long long stride, int d, Labels labels, const long long* first,
+             const int* rows, const double* points, long long points_of_client, int parts, int turns, double* found) {
+  constexpr int V = K * R, OWN = V > L ? V / L : 1;
   extern __shared__ double x[];
   int client = blockIdx.y, lane = threadIdx.x % L, groups = blockDim.x / L;
-  u32 mask = L == 32 ? 0xFFFFFFFFu : ((1u << L) - 1) << ((threadIdx.x % 32) - lane);
   const double* own = points + client * points_of_client;
   for (int i = threadIdx.x; i < R * C * L; i += blockDim.x) {
     int j = i % (C * L);
     x[i] = j < d ? own[(long long)(i / (C * L)) * d + j] : 0.0;
   }
   __syncthreads();
-  int group = blockIdx.x * groups + threadIdx.x / L;
-  if (group >= parts * turns) return;
-  double g[R][C], f[R];
+  int group = blockIdx.x * groups + threadIdx.x / L, apart = parts * turns;
+  bool here = group < apart;
+  double g[R][C], f[OWN];
 #pragma unroll
-  for (int r = 0; r < R; r++) {
-    f[r] = 0.0;
+  for (int r = 0; r < R; r++)
 #pragma unroll
     for (int i = 0; i < C; i++) g[r][i] = 0.0;
-  }
-  long long begin = first[client], end = begin + rows[client];
-#pragma unroll 2
-  for (long long row = begin + group; row < end; row += parts * turns) {
-    double a[C];
 #pragma unroll
-    for (int i = 0; i < C; i++) a[i] = lane + i * L < d ? (double)__ldcs(X + row * stride + lane + i * L) : 0.0;
-    double b = labels.y[row], c = labels.c[row];
+  for (int i = 0; i < OWN; i++) f[i] = 0.0;
+  long long begin = first[client], end = here ? begin + rows[client] : begin;
+  int times = warp_max((int)((end - begin - group + (long long)K * apart - 1) / ((long long)K * apart)));
+  long long row = begin + group;
+  for (int time = 0; time < times; time++, row += (long long)K * apart) {
+    double a[K][C], p[V];
 #pragma unroll
-    for (int r = 0; r < R; r++) {
-      double p = 0.0;
+    for (int k = 0; k < K; k++) {
+      long long at = row + (long long)k * apart;
 #pragma unroll
-      for (int i = 0; i < C; i++) p += a[i] * x[r * C * L + lane + i * L];
+      for (int i = 0; i < C; i++)
+        a[k][i] = at < end && lane + i * L < d ? (double)__ldcs(X + at * stride + lane + i * L) : 0.0;
+    }
+    double b[OWN], c[OWN];
 #pragma unroll
-      for (int half = L / 2; half > 0; half /= 2) p += __shfl_xor_sync(mask, p, half);
-      f[r] += c * loss_value(labels.parameter, p, b);
-      double s = c * loss_slope(labels.parameter, p, b);
+    for (int i = 0; i < OWN; i++) {  // product v is that of row v / R at point v % R
+      long long at = row + (long long)((V > L ? lane * OWN + i : lane % V) / R) * apart;
+      b[i] = at < end ? labels.y[at] : 1.0;
+      c[i] = at < end ? labels.c[at] : 0.0;
+    }
 #pragma unroll
-      for (int i = 0; i < C; i++) g[r][i] += s * a[i];
+    for (int v = 0; v < V; v++) p[v] = 0.0;
+#pragma unroll
+    for (int i = 0; i < C; i++)
+#pragma unroll
+      for (int r = 0; r < R; r++) {
+        double at = x[r * C * L + lane + i * L];
+#pragma unroll
+        for (int k = 0; k < K; k++) p[k * R + r] += a[k][i] * at;
+      }
+    own_sums<V, L>(p, lane);
+    double s[OWN];
+#pragma unroll
+    for (int i = 0; i < OWN; i++) {
+      s[i] = c[i] * loss_slope(labels.parameter, p[i], b[i]);
+      f[i] += c[i] * loss_value(labels.parameter, p[i], b[i]);
+    }
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+      double slope = __shfl_sync(ALL, s[V > L ? v % OWN : 0], V > L ? v / OWN : v, L);
+#pragma unroll
+      for (int i = 0; i < C; i++) g[v % R][i] += slope * a[v / R][i];
     }
   }
   double* out = found + ((long long)(client * parts + group % parts) * turns + group / parts) * R * (1 + d);
 #pragma unroll
   for (int r = 0; r < R; r++) {
-    if (lane == 0) out[r * (1 + d)] = f[r];
+    double value = 0.0;
+#pragma unroll
+    for (int i = 0; i < OWN; i++)
+      if ((V > L ? lane * OWN + i : lane) < V && (V > L ? lane * OWN + i : lane) % R == r) value += f[i];
+#pragma unroll
+    for (int half = L / 2; half > 0; half /= 2) value += __shfl_xor_sync(ALL, value, half);
+    if (!here) continue;
+    if (lane == 0) out[r * (1 + d)] = value;
 #pragma unroll
     for (int i = 0; i < C; i++)
       if (lane + i * L < d) out[r * (1 + d) + 1 + lane + i * L] = g[r][i];
