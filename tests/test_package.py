@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import fedmls
+from fedmls import federation
 
 HEAVY = (
     *("numpy", "numba", "scipy.sparse", "scipy.optimize", "pandas", "sklearn", "matplotlib"),
@@ -40,24 +41,26 @@ def test_making_an_algorithm_and_a_problem_loads_numpy_and_numba_only():
     assert loaded_by(code) == ["numpy", "numba"]
 
 
-def test_all_public_names_are_there_and_listed():
-    assert set(fedmls.__all__) <= set(dir(fedmls))
-    for name in fedmls.__all__:
-        value = getattr(fedmls, name)
+@pytest.mark.parametrize("package", [fedmls, federation])
+def test_all_public_names_are_there_and_listed(package):
+    assert set(package.__all__) <= set(dir(package))
+    for name in package.__all__:
+        value = getattr(package, name)
         assert getattr(value, "__name__", name) in (name, f"fedmls.{name}")
     star = {}
-    exec("from fedmls import *", star)
-    assert set(fedmls.__all__) <= set(star)
+    exec(f"from {package.__name__} import *", star)
+    assert set(package.__all__) <= set(star)
 
 
-def test_a_type_checker_sees_the_names_where_they_are_loaded_from():
+@pytest.mark.parametrize("package", [fedmls, federation])
+def test_a_type_checker_sees_the_names_where_they_are_loaded_from(package):
     """The imports under TYPE_CHECKING are all of __all__, and give the same objects."""
-    tree = ast.parse(Path(fedmls.__file__).read_text("utf-8"))
+    tree = ast.parse(Path(package.__file__).read_text("utf-8"))
     block = next(part for part in tree.body if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING")
     seen = [(part.module, alias.name) for part in block.body for alias in part.names]
-    assert sorted(name for _, name in seen) == sorted(fedmls.__all__)
+    assert sorted(name for _, name in seen) == sorted(package.__all__)
     for module, name in seen:
-        assert getattr(import_module(module), name) is getattr(fedmls, name)
+        assert getattr(import_module(module), name) is getattr(package, name)
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():

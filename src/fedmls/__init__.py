@@ -5,8 +5,9 @@ run = fedmls.simulate(fedmls.FedMLS(lam0=1.0), problem, rounds=200, batch=0.1)
 run.x, run.history
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedmls.lazy import loader
 
 if TYPE_CHECKING:
     from fedmls import datasets, partition
@@ -103,8 +104,16 @@ __all__ = [
     "table",
 ]
 
-# Where the names of __all__ are that are no algorithms.
-_MODULES = {
+# The module of each name, loaded when the name is asked for; "" for a module. Names that are not here are algorithms.
+_MODULES = dict.fromkeys(__all__, "algorithms") | {
+    "algorithms": "",
+    "datasets": "",
+    "estimators": "",
+    "losses": "",
+    "partition": "",
+    "schedules": "",
+    "theory": "",
+    "types": "",
     "Compressed": "compression",
     "FederatedLADRegressor": "estimators",
     "FederatedLinearSVC": "estimators",
@@ -128,21 +137,10 @@ _MODULES = {
     "sweep": "simulation.sweeps",
     "table": "simulation.sweeps",
 }
-_SUBMODULES = {"algorithms", "datasets", "estimators", "losses", "partition", "problem", "schedules", "theory", "types"}
-
 
 if not TYPE_CHECKING:  # a type checker finds the names above, and no others
-
-    def __getattr__(name: str) -> Any:
-        """Load what is asked for when it is asked for: NumPy, Numba and scikit-learn take a while."""
-        if name in _SUBMODULES:
-            return import_module(f"fedmls.{name}")
-        if name not in __all__:
-            raise AttributeError(f"module 'fedmls' has no attribute {name!r}")
-        value = getattr(import_module(f"fedmls.{_MODULES.get(name, 'algorithms')}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = loader(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*globals(), *_MODULES})
