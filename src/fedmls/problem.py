@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, truth, whole
+from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, parts, truth, whole
 from fedmls.local import descent
 from fedmls.local.client import OracleLocal, RowsLocal
+from fedmls.local.cut_rows import row_squares
 from fedmls.local.rows import CSR, DualRows, Integers, Matrix, Penalty, Rows
 from fedmls.losses import Loss, get_loss
 from fedmls.types import Array, Optimum
@@ -143,20 +144,18 @@ class Problem:
         Without a radius it is infinite for squared hinge and for an l2 term.
         """
         bound = np.inf if radius is None else at_least("radius", radius, 0.0)
-        matrix, n = self.matrix(), self.n
-        lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+        lengths = np.sqrt(self.row_squares.sum(axis=1))
         slopes = np.full(len(self.y), self.loss.lipschitz())
         if np.isinf(slopes).any():
             slopes = 2 * (1 + lengths * bound)
-        G = np.array([self._client_lipschitz(i, lengths, slopes) for i in range(n)])
+        G = np.array([self._client_lipschitz(i, lengths, slopes) for i in range(self.n)])
         return np.asarray(G + (self.l2 * bound if self.l2 else 0.0) + self.l1 * np.sqrt(self.penalised))
 
     @cached_property
     def row_squares(self) -> Array:
         """‖a_j‖² of each row, over the penalised coordinates and over the rest (the intercept)."""
-        squares = self.matrix().multiply(self.matrix()).tocsc()
-        parts = squares[:, : self.penalised].sum(axis=1), squares[:, self.penalised :].sum(axis=1)
-        return np.ascontiguousarray(np.column_stack([np.asarray(part).ravel() for part in parts]))
+        penalised = np.arange(self.dimension) < self.penalised
+        return np.asarray(row_squares(self.X, len(self.y), penalised.astype(float), (~penalised).astype(float)))
 
     def _client_lipschitz(self, i: int, lengths: Array, slopes: Array) -> float:
         part = slice(self.offsets[i], self.offsets[i + 1])
@@ -169,6 +168,13 @@ class Problem:
 
     def matrix(self) -> Any:
         """The rows as a scipy CSR array, in the order of ``y``, with the column of ones of the intercept."""
+        from scipy.sparse import csr_array
+
+        return csr_array(self.X, shape=(len(self.y), self.dimension)) if isinstance(self.X, np.ndarray) else self._csr
+
+    @cached_property
+    def _csr(self) -> Any:
+        """Sparse rows as a scipy CSR array, which shares their numbers."""
         from scipy.sparse import csr_array
 
         return csr_array(self.X, shape=(len(self.y), self.dimension))
@@ -194,7 +200,7 @@ class Problem:
         digest = hashlib.sha256()
         arrays = (self.X,) if isinstance(self.X, np.ndarray) else self.X
         for array in (*arrays, self.y, self.row_weights, self.offsets, self.weights):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).data)
         digest.update(repr((self.loss, self.intercept, self.l2, self.l1, self.dimension)).encode())
         return digest.hexdigest()[:16]
 
@@ -340,8 +346,10 @@ def _layout(rows: Any, order: Integers, intercept: bool) -> Matrix:
     """Rows by client, with the intercept's column of ones."""
     if isinstance(rows, np.ndarray):
         columns = rows.shape[1]
-        X = np.ones((len(order), columns + intercept))
-        X[:, :columns] = rows[order]
+        X = np.empty((len(order), columns + intercept))
+        X[:, columns:] = 1.0
+        for part in parts(len(order), columns):
+            X[part, :columns] = rows[order[part]]
         return X
     from scipy.sparse import csr_array, hstack
 
