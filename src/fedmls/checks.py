@@ -125,7 +125,7 @@ def parts(rows: int, columns: int = 1) -> Iterator[slice]:
 
 
 def check_rows(X: Any) -> Any:
-    """X as finite numbers in two dimensions: a NumPy array, or a CSR array if it is sparse; X itself where it is that."""
+    """X as finite numbers in two dimensions, a NumPy array or a CSR array: X itself where it is one."""
     if is_sparse(X):
         from scipy.sparse import csr_array
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ class Problem:
     f_i(x) = Σ_j c_j ℓ(a_j·x, b_j) + l2/2 ‖x‖² + l1 ‖x‖_1 over the rows j of client i. With ``intercept`` the
     last coordinate of x is the intercept, which the l2 and l1 terms leave alone.
 
-    X: (m, p) array, data frame or scipy sparse matrix.  y: m labels; two classes for hinge, squared hinge and
-    logistic (the larger one becomes +1).
+    X: (m, p) array, data frame or scipy sparse matrix; an array ``numpy.load(file, mmap_mode="r")`` stays on disk.
+    y: m labels; two classes for hinge, squared hinge and logistic (the larger one becomes +1).
     clients: for every row the number 0..n-1 of its client (see :mod:`fedmls.partition`), or its name; None puts
     all rows in one client.
     reduction: c_j is 1 ("sum", as in the paper) or 1/m_i ("mean"), times ``sample_weight``.
@@ -64,7 +65,7 @@ class Problem:
             each = each / self.rows_per_client[of_row]
         self.y, self.row_weights = labels[order], each[order]
         self.offsets = np.concatenate([[0], np.cumsum(self.rows_per_client)]).astype(np.int64)
-        self.X = _layout(rows, order, self.intercept)
+        self.X = _layout(rows, order, self.intercept, on_disk=isinstance(X, np.memmap))
         self.penalised: int = rows.shape[1]
         self.dimension: int = rows.shape[1] + self.intercept
 
@@ -162,8 +163,7 @@ class Problem:
         scaled = self.row_weights[part] * slopes[part]
         bound = float(scaled @ lengths[part])
         if isinstance(self.X, np.ndarray) and np.isfinite(bound) and min(self.X[part].shape) <= 500:
-            block = scaled[:, None] * self.X[part]
-            bound = min(bound, float(np.linalg.norm(block, 2)) * len(scaled) ** 0.5)
+            bound = min(bound, _spectral_norm(scaled, self.X[part]) * len(scaled) ** 0.5)
         return bound
 
     def matrix(self) -> Any:
@@ -342,18 +342,49 @@ def _numbers(name: str, values: Any) -> Array:
         raise ValueError(f"{name} is {values!r}; it must hold numbers") from None
 
 
-def _layout(rows: Any, order: Integers, intercept: bool) -> Matrix:
-    """Rows by client, with the intercept's column of ones."""
+def _layout(rows: Any, order: Integers, intercept: bool, on_disk: bool) -> Matrix:
+    """Rows by client, with the intercept's column of ones; in a temporary file if they are on disk."""
     if isinstance(rows, np.ndarray):
         columns = rows.shape[1]
-        X = np.empty((len(order), columns + intercept))
+        if on_disk and not intercept and rows.flags.c_contiguous and (order[:-1] < order[1:]).all():
+            return rows
+        X = _room((len(order), columns + intercept), on_disk)
         X[:, columns:] = 1.0
         for part in parts(len(order), columns):
             X[part, :columns] = rows[order[part]]
         return X
+    return _layout_csr(rows, order, intercept)
+
+
+def _layout_csr(rows: Any, order: Integers, intercept: bool) -> CSR:
     from scipy.sparse import csr_array, hstack
 
-    X = rows[order]
-    if intercept:
-        X = hstack([X, csr_array(np.ones((len(order), 1)))], format="csr")
-    return CSR(X.data.astype(float), X.indices.astype(np.int64), X.indptr.astype(np.int64))
+    m = len(order)
+    indptr = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[order] + intercept)]).astype(np.int64)
+    data, indices = np.empty(indptr[-1]), np.empty(indptr[-1], dtype=np.int64)
+    for part in parts(m, max(1, rows.nnz // m)):
+        block = rows[order[part]]
+        if intercept:
+            block = hstack([block, csr_array(np.ones((block.shape[0], 1)))], format="csr")
+        place = slice(indptr[part.start], indptr[min(part.stop, m)])
+        data[place], indices[place] = block.data, block.indices
+    return CSR(data, indices, indptr)
+
+
+def _spectral_norm(scales: Array, X: Array) -> float:
+    """The spectral norm of diag(scales) X, without a copy of X where it has many rows."""
+    if len(X) <= X.shape[1]:
+        return float(np.linalg.norm(scales[:, None] * X, 2))
+    gram = np.zeros((X.shape[1], X.shape[1]))
+    for part in parts(*X.shape):
+        block = scales[part, None] * X[part]
+        gram += block.T @ block
+    return float(np.sqrt(max(0.0, np.linalg.eigvalsh(gram)[-1])))
+
+
+def _room(shape: tuple[int, int], on_disk: bool) -> Array:
+    """Return an array to be filled: in memory, or in a temporary file that goes with it."""
+    if not on_disk:
+        return np.empty(shape)
+    with TemporaryFile() as file:
+        return np.asarray(np.memmap(file, dtype=float, shape=shape))
