@@ -106,7 +106,7 @@ def measure(kind: type[FlowerDeployment], nodes: int, rounds: int, folder: Path)
         files[name] = folder / f"{name}.toml"
         files[name].write_text(tomli_w.dumps({"name": name, "data": f"{name}.npz", "state": f"state-{name}"}))
     job = folder / "job"
-    Job(algorithm=fedmls.FedAvg(eta0=0.01), rounds=rounds + WARM_UP, nodes=list(files)).write(job)
+    Job(algorithm=fedmls.FedAvg(eta0=0.01), rounds=rounds + WARM_UP, nodes=tuple(files)).write(job)
     with kind(folder / "deployment", files) as deployment:
         run = Thread(target=deployment.run, args=(job,))
         run.start()

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from mmap import mmap
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -65,7 +66,7 @@ class Problem:
             each = each / self.rows_per_client[of_row]
         self.y, self.row_weights = labels[order], each[order]
         self.offsets = np.concatenate([[0], np.cumsum(self.rows_per_client)]).astype(np.int64)
-        self.X = _layout(rows, order, self.intercept, on_disk=isinstance(X, np.memmap))
+        self.X = _layout(rows, order, self.intercept, X if isinstance(X, np.memmap) else None)
         self.penalised: int = rows.shape[1]
         self.dimension: int = rows.shape[1] + self.intercept
 
@@ -342,13 +343,14 @@ def _numbers(name: str, values: Any) -> Array:
         raise ValueError(f"{name} is {values!r}; it must hold numbers") from None
 
 
-def _layout(rows: Any, order: Integers, intercept: bool, on_disk: bool) -> Matrix:
-    """Rows by client, with the intercept's column of ones; in a temporary file if they are on disk."""
+def _layout(rows: Any, order: Integers, intercept: bool, on_disk: Any) -> Matrix:
+    """Rows by client, with the intercept's column of ones; where they are, or in a temporary file, if on disk."""
     if isinstance(rows, np.ndarray):
         columns = rows.shape[1]
-        if on_disk and not intercept and rows.flags.c_contiguous and (order[:-1] < order[1:]).all():
-            return rows
-        X = _room((len(order), columns + intercept), on_disk)
+        if on_disk is not None and not intercept and (order[:-1] < order[1:]).all() and _is_whole(on_disk):
+            # Compiled loops for arrays that can only be read would be others; what is written here reaches no file.
+            return np.asarray(np.memmap(on_disk.filename, float, "c", on_disk.offset, on_disk.shape))
+        X = _room((len(order), columns + intercept), on_disk is not None)
         X[:, columns:] = 1.0
         for part in parts(len(order), columns):
             X[part, :columns] = rows[order[part]]
@@ -380,6 +382,11 @@ def _spectral_norm(scales: Array, X: Array) -> float:
         block = scales[part, None] * X[part]
         gram += block.T @ block
     return float(np.sqrt(max(0.0, np.linalg.eigvalsh(gram)[-1])))
+
+
+def _is_whole(X: Any) -> bool:
+    """Whether this is all of a file's array, as the compiled loops take it."""
+    return isinstance(X.base, mmap) and X.dtype == float and X.flags.c_contiguous
 
 
 def _room(shape: tuple[int, int], on_disk: bool) -> Array:
