@@ -63,6 +63,12 @@ def test_a_type_checker_sees_the_names_where_they_are_loaded_from(package):
         assert getattr(import_module(module), name) is getattr(package, name)
 
 
+@pytest.mark.processes
+def test_modules_need_no_import_of_their_own():
+    code = "import fedmls; fedmls.losses.get_loss('hinge'); fedmls.problem.Problem; fedmls.estimators"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_name_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'fedmls' has no attribute 'FedMSL'"):
         fedmls.FedMSL  # noqa: B018

@@ -107,10 +107,12 @@ __all__ = [
 # The module of each name, loaded when the name is asked for; "" for a module. Names that are not here are algorithms.
 _MODULES = dict.fromkeys(__all__, "algorithms") | {
     "algorithms": "",
+    "compression": "",
     "datasets": "",
     "estimators": "",
     "losses": "",
     "partition": "",
+    "problem": "",
     "schedules": "",
     "theory": "",
     "types": "",
