@@ -41,10 +41,10 @@ PEERS = {
     "jax": Peer("plain JAX loop", ("jax", "numpy"), "drawing the batch: a permutation of all rows is a sort"),
     "fedjax": Peer("FedJAX", ("fedjax",), "one compiled call, and one batch made in Python, for each step"),
     "numpy": Peer("plain NumPy loop", (), "Python: a dozen calls for each step"),
-    "pytorch": Peer("plain PyTorch loop", ("torch", "numpy"), "autograd and dispatch, a dozen operators a step"),
-    "fedlab": Peer("FedLab", ("fedlab", "numpy"), "the same, and a module around them"),
+    "pytorch": Peer("plain PyTorch loop", ("torch", "numpy"), "autograd (a third) and the optimizer (a quarter)"),
+    "fedlab": Peer("FedLab", ("fedlab", "numpy"), "the same"),
     "flower": Peer("Flower's simulation", ("flwr[simulation]>=1.41,<1.42",), "Ray: a message to each client a round"),
-    "pfl": Peer("pfl-research", ("pfl[pytorch]",), "autograd, and its own objects for each client"),
+    "pfl": Peer("pfl-research", ("pfl[pytorch]",), "the same; a fifth is to put batches onto the device"),
     "decent-bench": Peer("decent-bench", ("decent-bench",), ""),
 }
 
