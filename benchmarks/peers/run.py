@@ -43,7 +43,11 @@ PEERS = {
     "numpy": Peer("plain NumPy loop", (), "Python: a dozen calls for each step"),
     "pytorch": Peer("plain PyTorch loop", ("torch", "numpy"), "autograd (a third) and the optimizer (a quarter)"),
     "fedlab": Peer("FedLab", ("fedlab", "numpy"), "the same"),
-    "flower": Peer("Flower's simulation", ("flwr[simulation]>=1.41,<1.42",), "Ray: a message to each client a round"),
+    "flower": Peer(
+        "Flower's simulation",
+        ("flwr[simulation]>=1.41,<1.42",),
+        "Ray: a message to each client a round (by the wall clock)",
+    ),
     "pfl": Peer("pfl-research", ("pfl[pytorch]",), "the same; a fifth is to put batches onto the device"),
     "decent-bench": Peer("decent-bench", ("decent-bench",), ""),
 }
