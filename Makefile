@@ -1,6 +1,8 @@
 # make reproduce   the paper's experiment        make test   the tests
 # make setup       only install into .venv       make lint   style and types
 # make bench       measure the speed             make lock   new versions into requirements.lock (needs uv)
+# make bench-scale memory and time by clients, rows and columns   make bench-peers   beside other frameworks
+#                  (both write their table into docs/speed.md; the peers' environments are in build/peers, 20 GB)
 # make docs        the documentation site, into build/docs (runs the examples, needs no network)
 # make dist        a wheel and an sdist, in dist make test-wheel   the wheel, in a fresh environment
 # make test-federation   real federations on this machine, over NVFlare and Flower: minutes
@@ -13,7 +15,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: reproduce test test-federation test-wheel drill setup lint bench bench-gpu test-gpu docs dist lock clean
+.PHONY: reproduce test test-federation test-wheel drill setup lint bench bench-gpu bench-scale bench-peers test-gpu docs dist lock clean
 
 reproduce: $(READY)
 	$(BIN)/fedmls reproduce
@@ -44,6 +46,12 @@ test-gpu: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/bench.py
+
+bench-scale: $(READY)
+	$(BIN)/python benchmarks/bench_scale.py --write
+
+bench-peers: $(READY)
+	$(BIN)/python benchmarks/peers/run.py --write
 
 docs: $(READY)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -d build/doctrees docs build/docs

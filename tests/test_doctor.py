@@ -53,6 +53,25 @@ def test_a_sound_installation(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.processes
+def test_what_is_compiled_ahead_is_not_compiled_again(tmp_path):
+    """Numba keeps one .nbc file for each compiled loop; a run of other rows, columns and parameters adds none."""
+    own = {"NUMBA_CACHE_DIR": str(tmp_path / "numba")}
+    assert "Nothing is broken." in run("--compile", cwd=tmp_path, **own).stdout
+    compiled = set((tmp_path / "numba").rglob("*.nbc"))
+    assert compiled
+    code = """
+import fedmls
+for density in (1.0, 0.3):
+    problem = fedmls.datasets.lad(200, 20, 5, density=density)
+    for algorithm in (fedmls.FedMLS(), fedmls.FedAvg(eta0=0.1), fedmls.FedMLSB(), fedmls.ADMM()):
+        fedmls.simulate(algorithm, problem, rounds=5, batch=0.1)
+"""
+    subprocess.run([sys.executable, "-c", code], env=os.environ | own, check=True, timeout=300)
+    assert set((tmp_path / "numba").rglob("*.nbc")) == compiled
+
+
 @pytest.mark.processes
 def test_as_json(tmp_path):
     found = json.loads(run("--json", cwd=tmp_path).stdout)

@@ -1,5 +1,7 @@
 """Problems: values and subgradients against NumPy, and every kind of bad input."""
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -183,3 +185,70 @@ def test_numpy_numbers_are_numbers():
     assert fedmls.Problem(X, Y, CLIENTS, l2=np.float32(0.5)).l2 == 0.5
     run = fedmls.simulate(fedmls.FedMLS(), fedmls.Problem(X, Y, CLIENTS), rounds=np.int64(2), batch=np.float32(0.5))
     assert len(run.history) == 2
+
+
+@pytest.fixture
+def on_disk(tmp_path):
+    """Return a function that puts an array into a file and maps it into memory."""
+
+    def mapped(array):
+        np.save(tmp_path / "X.npy", array)
+        return np.load(tmp_path / "X.npy", mmap_mode="r")
+
+    return mapped
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("clients", [[0] * 30 + [1] * 30, [0, 1] * 30], ids=["in order", "mixed"])
+@pytest.mark.parametrize("algorithm", [fedmls.FedMLS(), fedmls.FedMLSB()], ids=["fedmls", "fedmlsb"])
+def test_rows_on_disk_are_the_same_rows(on_disk, intercept, clients, algorithm):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)), rng.choice([-1, 1], 60)
+    runs = [
+        fedmls.simulate(algorithm, fedmls.Problem(rows, y, clients, intercept=intercept), rounds=3, batch=0.5)
+        for rows in (X, on_disk(X))
+    ]
+    np.testing.assert_array_equal(runs[0].x, runs[1].x)
+
+
+@pytest.mark.parametrize(("intercept", "copies"), [(False, False), (True, True)])
+def test_rows_on_disk_stay_there(on_disk, intercept, copies):
+    """Without a column of ones to add they are used where they are; otherwise they are copied into another file."""
+    X = on_disk(np.random.default_rng(0).normal(size=(200_000, 20)))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    tracemalloc.start()
+    problem = fedmls.Problem(X, y, intercept=intercept)
+    problem.value(np.zeros(problem.dimension))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (problem.X.base.filename == X.filename) is not copies
+    assert peak < 0.6 * X.nbytes  # labels, weights and their order are a fifth of it
+
+
+def test_a_problem_copies_its_rows_once():
+    X = np.random.default_rng(0).normal(size=(100_000, 50))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    tracemalloc.start()
+    problem = fedmls.Problem(X, y)
+    assert problem.row_squares.shape == (100_000, 2)
+    assert problem.lipschitz() > 0
+    assert problem.fingerprint
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.6 * X.nbytes
+
+
+def test_a_problem_does_not_change_with_the_array_it_was_made_of():
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.repeat([-1, 1], 10)
+    problem = fedmls.Problem(X, y, intercept=False)
+    before = problem.X.copy()
+    X[:] = 0.0
+    np.testing.assert_array_equal(problem.X, before)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_the_squares_of_rows(is_sparse):
+    X = np.random.default_rng(0).normal(size=(30, 5)) * (np.random.default_rng(1).random((30, 5)) < 0.6)
+    problem = fedmls.Problem(sparse.csr_array(X) if is_sparse else X, np.repeat([-1, 1], 15), clients=[0, 1, 2] * 10)
+    rows = problem.matrix().toarray()
+    np.testing.assert_allclose(problem.row_squares, np.column_stack([(rows[:, :5] ** 2).sum(axis=1), np.ones(30)]))

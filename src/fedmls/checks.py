@@ -3,7 +3,7 @@
 import difflib
 import math
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from numbers import Real
 from typing import Any
 
@@ -101,11 +101,12 @@ def no_missing(name: str, values: Any) -> Any:
         raise ValueError(f"{name} is a masked array; fill it in first, e.g. with values.filled(...)")
     array = np.asarray(values)
     if array.dtype.kind in "OfcmM":
-        missing = [j for j, value in enumerate(array.ravel()) if value is None or bool(_is_missing(value))]
-        if missing:
-            raise ValueError(
-                f"{name}[{missing[0]}] is missing ({array.ravel()[missing[0]]}); fill it in or drop the row"
-            )
+        flat = array.ravel()
+        missing = np.flatnonzero(
+            [value is None or bool(_is_missing(value)) for value in flat] if flat.dtype.kind == "O" else flat != flat
+        )
+        if missing.size:
+            raise ValueError(f"{name}[{missing[0]}] is missing ({flat[missing[0]]}); fill it in or drop the row")
     return array
 
 
@@ -130,8 +131,14 @@ def is_sparse(X: Any) -> bool:
     return hasattr(X, "tocsr")
 
 
+def parts(rows: int, columns: int = 1) -> Iterator[slice]:
+    """Cut so many rows into parts of about a million numbers: what is done with one of them takes little memory."""
+    size = max(1, (1 << 20) // columns)
+    return (slice(first, first + size) for first in range(0, rows, size))
+
+
 def check_rows(X: Any) -> Any:
-    """X as finite numbers in two dimensions: a NumPy array, or a CSR array if it is sparse."""
+    """X as finite numbers in two dimensions, a NumPy array or a CSR array: X itself where it is one."""
     if is_sparse(X):
         from scipy.sparse import csr_array
 
@@ -144,7 +151,7 @@ def check_rows(X: Any) -> Any:
         raise ValueError(f"X has shape {rows.shape}; it must have two dimensions, rows and columns")
     if 0 in rows.shape:
         raise ValueError(f"X has shape {rows.shape}; it needs at least one row and one column")
-    if not np.isfinite(values).all():
+    if not all(np.isfinite(values[part]).all() for part in parts(*values.shape)):
         bad = np.argwhere(~np.isfinite(rows.toarray() if is_sparse(rows) else rows))[0]
         raise ValueError(
             f"X[{bad[0]}, {bad[1]}] is {rows[tuple(bad)]}; drop such rows or fill them in, "
@@ -160,6 +167,6 @@ def _dense(X: Any) -> Any:
     if array.dtype.kind not in "biufO":
         raise ValueError(f"X holds {array.dtype}; it must hold real numbers: encode other columns first")
     try:
-        return array.astype(float)
+        return array.astype(float, copy=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"X must hold numbers: {error}; encode text columns first") from None

@@ -102,6 +102,19 @@ def loop_against_numpy() -> float:
     return worst
 
 
+def compile_ahead() -> None:
+    """Compile the loops of all algorithms, for dense and for sparse rows, into Numba's cache: no later run has to."""
+    from fedmls.algorithms import ALGORITHMS
+    from fedmls.benchmark.methods import scale
+    from fedmls.datasets import svm
+    from fedmls.simulation.run import simulate
+
+    for density in (1.0, 0.5):
+        problem = svm(60, 4, 3, density=density, l2=1.0)
+        for algorithm in ALGORITHMS.values():
+            simulate(algorithm.fair_start(scale(problem)), problem, rounds=3, batch=0.5)
+
+
 def cache() -> dict[str, Any]:
     """Numba's folder for the compiled loop; without one, every process compiles anew."""
     folder = getattr(getattr(descent.descend_rows, "stats", None), "cache_path", None)

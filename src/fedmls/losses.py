@@ -109,7 +109,7 @@ class Loss:
 
     def width(self, p: Array, b: Array, share: float, least: float = 0.0) -> float:
         """The distance from a kink within which this share of the predictions are, or ``least``."""
-        return max(float(np.quantile(self.kink_distance(p, b), share)), least, 1e-12 * (1 + float(np.abs(p).max())))
+        return max(quantile(self.kink_distance(p, b), share), least, 1e-12 * (1 + float(np.abs(p).max())))
 
     @property
     def _jump(self) -> float:
@@ -237,6 +237,16 @@ def conjugate(loss: LossKind, s: float, b: float) -> float:
         return s * b + 0.5 * s * s
     a = abs(s)
     return (a * math.log(a) if a > 0.0 else 0.0) + ((1 - a) * math.log1p(-a) if a < 1.0 else 0.0)
+
+
+def quantile(values: Array, share: float) -> float:
+    """``numpy.quantile(values, share)``, without the tenth of a millisecond that NumPy takes for a few numbers."""
+    place = (len(values) - 1) * share
+    below = int(place)
+    above = min(below + 1, len(values) - 1)
+    ordered, rest = np.partition(values, (below, above)), place - below
+    a, b = float(ordered[below]), float(ordered[above])
+    return b - (b - a) * (1 - rest) if rest >= 0.5 else a + (b - a) * rest
 
 
 _VALUE, _SLOPE, _CONJUGATE = range(3)

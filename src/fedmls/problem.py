@@ -4,12 +4,15 @@ import hashlib
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
+from mmap import mmap
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 
-from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, truth, whole
+from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, parts, truth, whole
 from fedmls.local.client import OracleLocal, RowsLocal
+from fedmls.local.cut_rows import row_squares
 from fedmls.local.loops import Loops, ProcessorLoops
 from fedmls.local.rows import CSR, DualRows, Integers, Matrix, Penalty, Rows
 from fedmls.losses import Loss, get_loss
@@ -22,8 +25,8 @@ class Problem:
     f_i(x) = Σ_j c_j ℓ(a_j·x, b_j) + l2/2 ‖x‖² + l1 ‖x‖_1 over the rows j of client i. With ``intercept`` the
     last coordinate of x is the intercept, which the l2 and l1 terms leave alone.
 
-    X: (m, p) array, data frame or scipy sparse matrix.  y: m labels; two classes for hinge, squared hinge and
-    logistic (the larger one becomes +1).
+    X: (m, p) array, data frame or scipy sparse matrix; an array ``numpy.load(file, mmap_mode="r")`` stays on disk.
+    y: m labels; two classes for hinge, squared hinge and logistic (the larger one becomes +1).
     clients: for every row the number 0..n-1 of its client (see :mod:`fedmls.partition`), or its name; None puts
     all rows in one client.
     reduction: c_j is 1 ("sum", as in the paper) or 1/m_i ("mean"), times ``sample_weight``.
@@ -65,7 +68,7 @@ class Problem:
             each = each / self.rows_per_client[of_row]
         self.y, self.row_weights = labels[order], each[order]
         self.offsets = np.concatenate([[0], np.cumsum(self.rows_per_client)]).astype(np.int64)
-        self.X = _layout(rows, order, self.intercept)
+        self.X = _layout(rows, order, self.intercept, X if isinstance(X, np.memmap) else None)
         self.penalised: int = rows.shape[1]
         self.dimension: int = rows.shape[1] + self.intercept
 
@@ -177,32 +180,36 @@ class Problem:
         Without a radius it is infinite for squared hinge and for an l2 term.
         """
         bound = np.inf if radius is None else at_least("radius", radius, 0.0)
-        matrix, n = self.matrix(), self.n
-        lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+        lengths = np.sqrt(self.row_squares.sum(axis=1))
         slopes = np.full(len(self.y), self.loss.lipschitz())
         if np.isinf(slopes).any():
             slopes = 2 * (1 + lengths * bound)
-        G = np.array([self._client_lipschitz(i, lengths, slopes) for i in range(n)])
+        G = np.array([self._client_lipschitz(i, lengths, slopes) for i in range(self.n)])
         return np.asarray(G + (self.l2 * bound if self.l2 else 0.0) + self.l1 * np.sqrt(self.penalised))
 
     @cached_property
     def row_squares(self) -> Array:
         """‖a_j‖² of each row, over the penalised coordinates and over the rest (the intercept)."""
-        squares = self.matrix().multiply(self.matrix()).tocsc()
-        parts = squares[:, : self.penalised].sum(axis=1), squares[:, self.penalised :].sum(axis=1)
-        return np.ascontiguousarray(np.column_stack([np.asarray(part).ravel() for part in parts]))
+        penalised = np.arange(self.dimension) < self.penalised
+        return np.asarray(row_squares(self.X, len(self.y), penalised.astype(float), (~penalised).astype(float)))
 
     def _client_lipschitz(self, i: int, lengths: Array, slopes: Array) -> float:
         part = slice(self.offsets[i], self.offsets[i + 1])
         scaled = self.row_weights[part] * slopes[part]
         bound = float(scaled @ lengths[part])
         if isinstance(self.X, np.ndarray) and np.isfinite(bound) and min(self.X[part].shape) <= 500:
-            block = scaled[:, None] * self.X[part]
-            bound = min(bound, float(np.linalg.norm(block, 2)) * len(scaled) ** 0.5)
+            bound = min(bound, _spectral_norm(scaled, self.X[part]) * len(scaled) ** 0.5)
         return bound
 
     def matrix(self) -> Any:
         """The rows as a scipy CSR array, in the order of ``y``, with the column of ones of the intercept."""
+        from scipy.sparse import csr_array
+
+        return csr_array(self.X, shape=(len(self.y), self.dimension)) if isinstance(self.X, np.ndarray) else self._csr
+
+    @cached_property
+    def _csr(self) -> Any:
+        """Sparse rows as a scipy CSR array, which shares their numbers."""
         from scipy.sparse import csr_array
 
         return csr_array(self.X, shape=(len(self.y), self.dimension))
@@ -230,7 +237,7 @@ class Problem:
         digest = hashlib.sha256()
         arrays = (self.X,) if isinstance(self.X, np.ndarray) else self.X
         for array in (*arrays, self.y, self.row_weights, self.offsets, self.weights):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).data)
         digest.update(repr((self.loss, self.intercept, self.l2, self.l1, self.dimension)).encode())
         return digest.hexdigest()[:16]
 
@@ -372,16 +379,55 @@ def _numbers(name: str, values: Any) -> Array:
         raise ValueError(f"{name} is {values!r}; it must hold numbers") from None
 
 
-def _layout(rows: Any, order: Integers, intercept: bool) -> Matrix:
-    """Rows by client, with the intercept's column of ones."""
+def _layout(rows: Any, order: Integers, intercept: bool, on_disk: Any) -> Matrix:
+    """Rows by client, with the intercept's column of ones; where they are, or in a temporary file, if on disk."""
     if isinstance(rows, np.ndarray):
         columns = rows.shape[1]
-        X = np.ones((len(order), columns + intercept))
-        X[:, :columns] = rows[order]
+        if on_disk is not None and not intercept and (order[:-1] < order[1:]).all() and _is_whole(on_disk):
+            # Compiled loops for arrays that can only be read would be others; what is written here reaches no file.
+            return np.asarray(np.memmap(on_disk.filename, float, "c", on_disk.offset, on_disk.shape))
+        X = _room((len(order), columns + intercept), on_disk is not None)
+        X[:, columns:] = 1.0
+        for part in parts(len(order), columns):
+            X[part, :columns] = rows[order[part]]
         return X
+    return _layout_csr(rows, order, intercept)
+
+
+def _layout_csr(rows: Any, order: Integers, intercept: bool) -> CSR:
     from scipy.sparse import csr_array, hstack
 
-    X = rows[order]
-    if intercept:
-        X = hstack([X, csr_array(np.ones((len(order), 1)))], format="csr")
-    return CSR(X.data.astype(float), X.indices.astype(np.int64), X.indptr.astype(np.int64))
+    m = len(order)
+    indptr = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[order] + intercept)]).astype(np.int64)
+    data, indices = np.empty(indptr[-1]), np.empty(indptr[-1], dtype=np.int64)
+    for part in parts(m, max(1, rows.nnz // m)):
+        block = rows[order[part]]
+        if intercept:
+            block = hstack([block, csr_array(np.ones((block.shape[0], 1)))], format="csr")
+        place = slice(indptr[part.start], indptr[min(part.stop, m)])
+        data[place], indices[place] = block.data, block.indices
+    return CSR(data, indices, indptr)
+
+
+def _spectral_norm(scales: Array, X: Array) -> float:
+    """The spectral norm of diag(scales) X, without a copy of X where it has many rows."""
+    if len(X) <= X.shape[1]:
+        return float(np.linalg.norm(scales[:, None] * X, 2))
+    gram = np.zeros((X.shape[1], X.shape[1]))
+    for part in parts(*X.shape):
+        block = scales[part, None] * X[part]
+        gram += block.T @ block
+    return float(np.sqrt(max(0.0, np.linalg.eigvalsh(gram)[-1])))
+
+
+def _is_whole(X: Any) -> bool:
+    """Whether this is all of a file's array, as the compiled loops take it."""
+    return isinstance(X.base, mmap) and X.dtype == float and X.flags.c_contiguous
+
+
+def _room(shape: tuple[int, int], on_disk: bool) -> Array:
+    """Return an array to be filled: in memory, or in a temporary file that goes with it."""
+    if not on_disk:
+        return np.empty(shape)
+    with TemporaryFile() as file:
+        return np.asarray(np.memmap(file, dtype=float, shape=shape))

@@ -233,22 +233,3 @@ def test_help_and_list(tmp_path):
     for line in ("Algorithms: fedmls, ", "Losses: hinge, ", "Experiments for fedmls run: example, ", "  schools   "):
         assert f"\n{line}" in f"\n{listed}"
     assert fedmls("--version", cwd=tmp_path).stdout.startswith("fedmls 0.")
-
-
-@pytest.mark.processes
-def test_importing_the_package_stays_light():
-    """What costs start-up time is loaded when it is needed."""
-    heavy = (
-        "pandas",
-        "sklearn",
-        "matplotlib",
-        "pyarrow",
-        "scipy.sparse",
-        "scipy.optimize",
-        "rich",
-        "joblib",
-        "clarabel",
-    )
-    code = f"import sys, fedmls; print(*(m for m in {heavy} if m in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""

@@ -14,6 +14,9 @@ from fedmls.cli.output import say
 def doctor(
     json_: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     results: Annotated[Path, typer.Option(help="Where results are going to be.")] = Path("results"),
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Compile all loops first, once and for all: a minute or two.")
+    ] = False,
 ) -> None:
     """What is installed and whether it works, to be pasted into a bug report.
 
@@ -23,7 +26,10 @@ def doctor(
     import json
 
     from fedmls import doctor as doctors
+    from fedmls.progress import waiting
 
+    if compile_:
+        waiting("compiling all loops", doctors.compile_ahead)
     found = doctors.examine(results)
     say(*([json.dumps(found, indent=2)] if json_ else doctors.lines(found)))
     if found["broken"]:

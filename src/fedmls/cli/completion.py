@@ -1,8 +1,10 @@
-"""What the Tab key offers. Nothing that takes long is imported before it is asked for."""
+"""What the Tab key offers, within a fifth of a second: nothing is imported, names are read from the source."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 Completion = Callable[[str], list[str]]
+PACKAGE = Path(__file__).parents[1]
 
 
 def one_of_names(*names: str) -> Completion:
@@ -14,30 +16,37 @@ def one_of_names(*names: str) -> Completion:
     return complete
 
 
-def algorithms(incomplete: str) -> list[str]:
-    from fedmls.algorithms import names
+def keys_of(file: str, registry: str) -> list[str]:
+    """Return the keys of a dictionary that a file of this package writes out, without running the file."""
+    import ast
 
-    return one_of_names(*names())(incomplete)
+    for statement in ast.parse((PACKAGE / file).read_text("utf-8")).body:
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == registry:
+            assert isinstance(statement.value, ast.Dict)
+            return [ast.literal_eval(key) for key in statement.value.keys if key is not None]
+    raise LookupError(f"{file} has no {registry}")
+
+
+def algorithms(incomplete: str) -> list[str]:
+    """Complete the name of an algorithm: each has a file of its name, or is an entry point of an installed package."""
+    from importlib.metadata import entry_points
+
+    own = sorted(file.stem for file in (PACKAGE / "algorithms").glob("[!_]*.py"))
+    return one_of_names(*own, *entry_points(group="fedmls.algorithms").names)(incomplete)
 
 
 def losses(incomplete: str) -> list[str]:
-    from fedmls import LOSSES
-
-    return one_of_names(*LOSSES)(incomplete)
+    return one_of_names(*keys_of("losses.py", "LOSSES"))(incomplete)
 
 
 def problems(incomplete: str) -> list[str]:
-    from fedmls.benchmark.suite import SUITE
-
-    return one_of_names(*SUITE)(incomplete)
+    return one_of_names(*keys_of("benchmark/suite.py", "SUITE"))(incomplete)
 
 
 def methods(incomplete: str) -> list[str]:
     """Complete the last of several names with commas between."""
-    from fedmls.benchmark.methods import METHODS
-
     before, comma, last = incomplete.rpartition(",")
-    return [before + comma + name for name in one_of_names(*METHODS)(last)]
+    return [before + comma + name for name in one_of_names(*keys_of("benchmark/methods.py", "METHODS"))(last)]
 
 
 cuts = one_of_names("kmeans", "iid", "dirichlet")

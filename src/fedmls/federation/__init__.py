@@ -19,17 +19,22 @@ Job(algorithm=fedmls.FedMLS(paired=True), rounds=100, batch=0.1).write("trial")
 result = drive("trial", InProcess(sorted(Path("parts").glob("*.toml"))))
 """
 
-from fedmls.federation.codec import MessageError
-from fedmls.federation.errors import Refused, Stopped
-from fedmls.federation.job import Job
-from fedmls.federation.messages import Message, decode, encode
-from fedmls.federation.node.node import Node
-from fedmls.federation.node_config import NodeConfig
-from fedmls.federation.server.driver import Driver, drive
-from fedmls.federation.server.snapshot import Result
-from fedmls.federation.site_files import split
-from fedmls.federation.transports.base import Transport
-from fedmls.federation.transports.inprocess import InProcess
+from typing import TYPE_CHECKING
+
+from fedmls.lazy import loader
+
+if TYPE_CHECKING:
+    from fedmls.federation.codec import MessageError
+    from fedmls.federation.errors import Refused, Stopped
+    from fedmls.federation.job import Job
+    from fedmls.federation.messages import Message, decode, encode
+    from fedmls.federation.node.node import Node
+    from fedmls.federation.node_config import NodeConfig
+    from fedmls.federation.server.driver import Driver, drive
+    from fedmls.federation.server.snapshot import Result
+    from fedmls.federation.site_files import split
+    from fedmls.federation.transports.base import Transport
+    from fedmls.federation.transports.inprocess import InProcess
 
 __all__ = [
     "Driver",
@@ -48,3 +53,28 @@ __all__ = [
     "encode",
     "split",
 ]
+
+_MODULES = {
+    "Driver": "server.driver",
+    "InProcess": "transports.inprocess",
+    "Job": "job",
+    "Message": "messages",
+    "MessageError": "codec",
+    "Node": "node.node",
+    "NodeConfig": "node_config",
+    "Refused": "errors",
+    "Result": "server.snapshot",
+    "Stopped": "errors",
+    "Transport": "transports.base",
+    "decode": "messages",
+    "drive": "server.driver",
+    "encode": "messages",
+    "split": "site_files",
+}
+
+if not TYPE_CHECKING:  # a node's process needs little of it, and Flower starts one for each message
+    __getattr__ = loader(__name__, _MODULES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

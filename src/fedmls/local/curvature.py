@@ -7,12 +7,14 @@ deviations and quantiles that is the sandwich of their asymptotic variance (Koen
 that of f.
 """
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedmls.local.cut_rows import own_minimum, squares
 from fedmls.local.random import stream
+from fedmls.local.rows import Integers
 from fedmls.types import Array
 
 if TYPE_CHECKING:
@@ -29,9 +31,15 @@ BLUR = 0.01  # of the distance from kinks at the start: rows that are fitted exa
 FITTED = 0.05  # of the loss at the start: a classifier that fits its own rows so well says little, and stays there
 
 
+@lru_cache(maxsize=4)
+def _upper(d: int) -> tuple[Integers, Integers]:
+    """Return the places of the upper triangle, which take longer to find than to use."""
+    return np.triu_indices(d)
+
+
 def packed(H: Array) -> Array:
     """The upper triangle of a symmetric matrix, row by row; a diagonal stays as it is."""
-    return H if H.ndim == 1 else np.asarray(H[np.triu_indices(len(H))])
+    return H if H.ndim == 1 else np.asarray(H[_upper(len(H))])
 
 
 def unpacked(numbers: Array, d: int) -> Array:
@@ -39,7 +47,7 @@ def unpacked(numbers: Array, d: int) -> Array:
     if len(numbers) == d:
         return numbers
     H = np.zeros((d, d))
-    H[np.triu_indices(d)] = numbers
+    H[_upper(d)] = numbers
     return np.asarray(H + np.triu(H, 1).T)
 
 

@@ -109,3 +109,12 @@ def own_minimum(
         coordinate_pass(rows, ascent, order)
         moved, used = (pull * (x - before) ** 2).sum(), used + 1
     return x, used
+
+
+@njit(cache=True, nogil=True)
+def row_squares(X: Matrix, m: int, first: Array, second: Array) -> Array:
+    """Σ_k a_k² scale_k of each of the m rows, for two scales."""
+    out = np.empty((m, 2))
+    for j in range(m):
+        out[j, 0], out[j, 1] = square(X, j, first), square(X, j, second)
+    return out

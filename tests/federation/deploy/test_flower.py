@@ -10,8 +10,9 @@ import stat
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedmls
-from fedmls.federation import Job, Stopped, drive
+from fedmls.federation import Job, Stopped, drive, messages
 from tests.support.federations import parts, wait_until
 from tests.support.problems import svm
 
@@ -164,6 +165,21 @@ def test_bytes_come_back_to_their_own_node(messages):
     assert failures == {}
 
 
+def test_what_is_the_same_for_all_nodes_is_sent_once():
+    """Flower sends every part of a message by a request of its own, and parts that are alike once."""
+    parts = {}
+
+    class Counting(MemoryGrid):
+        def push_messages(self, messages):
+            for message in messages:
+                parts.update(get_all_nested_objects(message))
+            return super().push_messages(messages)
+
+    transport = FlowerTransport(Counting(dict.fromkeys("abc"), echo()))
+    assert transport.exchange(dict.fromkeys("abc", b"12"), timeout=60) == (dict.fromkeys("abc", b"21"), {})
+    assert len(parts) == 3 + 2  # each message, and what is in all of them: a RecordDict and a ConfigRecord
+
+
 def test_a_lost_message_is_sent_again(quick):
     losses = [
         Error(ErrorCode.NODE_UNAVAILABLE, "gone"),
@@ -291,6 +307,67 @@ def test_a_wrong_node_file_stops_the_run_and_says_so(wrong, why, tmp_path):
         drive(write_job(tmp_path / "job", "fedmls"), FlowerTransport(grid))
 
 
+@contextmanager
+def resident(file):
+    """A resident process of the node; gives it and its socket, whose path must be short."""
+    with TemporaryDirectory() as folder:
+        socket = Path(folder) / "node"
+        process = subprocess.Popen([sys.executable, "-m", "fedmls.federation.node.resident", str(file), str(socket)])
+        try:
+            wait_until(socket.exists)
+            yield process, socket
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.processes
+def test_a_resident_process_answers_for_its_node(tmp_path):
+    """It is its owner's alone, it refuses another name, and nothing is answered by the process that hands over."""
+    problem = svm(n=2, m=40)
+    files = node_files(tmp_path / "parts", problem)
+    with resident(files["site-1"]) as (_, socket):
+        assert stat.S_IMODE(socket.stat().st_mode) & 0o077 == 0
+        grid = MemoryGrid({"site-1": None, "site-2": files["site-2"]})  # only the resident process knows the file
+        grid.contexts["site-1"].node_config["resident"] = str(socket)
+        drive(write_job(tmp_path / "job", "fedmls"), FlowerTransport(grid))
+        check_model(tmp_path / "job", "fedmls", problem)
+        told = messages.decode(flower_app.ask_resident(str(socket), "site-2", b""), 10**6, 10**6).body
+        assert told.why == "its node file is of 'site-1', but its key is registered as 'site-2'"
+
+
+@pytest.mark.processes
+def test_where_the_resident_process_is_killed_the_next_message_is_answered_without_it(tmp_path):
+    problem = svm(n=2, m=40)
+    files = node_files(tmp_path / "parts", problem)
+    with resident(files["site-1"]) as (process, socket):
+
+        class Killing(MemoryGrid):
+            def lose(self, name, message):
+                if len(self.sent) == 7:
+                    process.kill()
+                    process.wait()
+
+        grid = Killing(files)
+        grid.contexts["site-1"].node_config["resident"] = str(socket)
+        drive(write_job(tmp_path / "job", "fedmls"), FlowerTransport(grid))
+    assert process.returncode == -signal.SIGKILL
+    assert len(grid.sent) > 8
+    check_model(tmp_path / "job", "fedmls", problem)
+
+
+@pytest.mark.processes
+def test_the_app_of_a_node_loads_little_before_it_answers():
+    code = """
+import sys
+from fedmls.federation.flower_app import client_app
+client_app()
+print(*(name for name in ("numba", "pandas", "sklearn", "fedmls.algorithms", "msgpack") if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_the_app_folder_is_the_one_that_a_deployment_writes(tmp_path):
     write_app(tmp_path)
     ready = Path(__file__).parents[3] / "apps" / "flower"
@@ -350,6 +427,7 @@ def test_flower_takes_a_node_key(tmp_path):
 WARM = """
 import subprocess, sys, time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from fedmls.federation.deploy import flower_warm as warm
 
 folder, out = Path(sys.argv[1]), Path(sys.argv[2])
@@ -387,6 +465,7 @@ def test_warm_commands_are_forks_of_one_process(tmp_path):
 LOST = """
 import os, subprocess, sys, time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from fedmls.federation.deploy import flower_warm as warm
 
 def first():

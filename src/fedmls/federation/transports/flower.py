@@ -4,11 +4,13 @@ One exchange is one Flower message to each node and its reply. Flower starts a p
 module imports little, and a node keeps its state on disk (:mod:`fedmls.federation.node.node`).
 
 A node is known by the name its key was registered with (``flwr supernode register KEY --name NAME``): the name is
-proved by the key, and asking for it costs no exchange.
+proved by the key, and asking for it costs no exchange. A message names it as its group, so that its contents, the same
+for all nodes in most rounds, are sent to the SuperLink once.
 """
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -35,7 +37,8 @@ def client_app() -> ClientApp:
 
     def answer(message: Message, context: Context) -> Message:
         asked: Any = message.content["fedmls"]
-        return Message(_pack(message=_answer(context, asked["node"], asked["message"])), reply_to=message)
+        name = message.metadata.group_id
+        return Message(_pack(message=_answer(context, name, asked["message"])), reply_to=message)
 
     app = ClientApp()
     app.train()(answer)
@@ -43,19 +46,32 @@ def client_app() -> ClientApp:
 
 
 def _answer(context: Context, name: str, message: bytes) -> bytes:
-    from fedmls.federation import messages
-    from fedmls.federation.node.node import Node
+    """Return the node's reply: of its resident process where there is one, which has all in memory that it takes."""
+    socket, file = context.node_config.get("resident"), context.node_config.get("node")
+    if isinstance(socket, str) and (reply := ask_resident(socket, name, message)) is not None:
+        return reply
 
-    file = context.node_config.get("node")
+    from fedmls.federation.node.node import Node
+    from fedmls.federation.node.resident import answer_as, refusal
+
+    if not isinstance(file, str):
+        return refusal("its SuperNode has no node file; start it with --node-config \"node='/path/node.toml'\"")
     try:
-        if not isinstance(file, str):
-            raise ValueError("its SuperNode has no node file; start it with --node-config \"node='/path/node.toml'\"")
         node = Node(Path(file))
-        if node.name != name:
-            raise ValueError(f"its node file is of {node.name!r}, but its key is registered as {name!r}")
     except (ValueError, OSError) as error:
-        return messages.encode(messages.Message("unknown", 0, 0, messages.Refusal(str(error))))
-    return node.answer(message)
+        return refusal(str(error))
+    return answer_as(name, node, message)
+
+
+def ask_resident(socket: str, name: str, message: bytes) -> bytes | None:
+    """Return the reply of the process that listens at the socket (:mod:`fedmls.federation.node.resident`), if any."""
+    from multiprocessing.connection import Client
+
+    with suppress(OSError, EOFError), Client(socket, "AF_UNIX") as connection:
+        connection.send_bytes(name.encode())
+        connection.send_bytes(message)
+        return connection.recv_bytes()
+    return None
 
 
 def server_app() -> ServerApp:
@@ -162,8 +178,9 @@ class FlowerTransport:
         """Send the messages; return the nodes by the ids of the messages to them."""
         if not messages:
             return {}
+        contents = {data: _pack(message=data) for data in set(messages.values())}  # Flower sends like contents once
         packed = [
-            Message(_pack(node=name, message=data), online[name].node_id, MessageType.TRAIN, ttl=ttl)
+            Message(contents[data], online[name].node_id, MessageType.TRAIN, ttl=ttl, group_id=name)
             for name, data in messages.items()
         ]
         return dict(zip(self.grid.push_messages(packed), messages, strict=True))
