@@ -7,6 +7,7 @@ or an exchange reads once, beside a plain copy on the same GPU and, where it is 
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,6 @@ def small(table: Table, runs: int, T: int) -> None:
 
 
 def large(table: Table, gigabytes: float, d: int) -> None:
-    cp = cupy()
     m = int(gigabytes * 1e9 / 8 / d)
     rng = np.random.default_rng(0)
     X = rng.random((m, d))
@@ -65,7 +65,7 @@ def large(table: Table, gigabytes: float, d: int) -> None:
     table.add_row(f"copy of the rows, {what}", f"{copy / 1e12:.2f} TB/s", "read and written")
     for points in (1, 4):
         x = rng.normal(size=(points, d)) / d
-        took = best(lambda x=x: loops.cuts(x, 1))
+        took = best(partial(loops.cuts, x, 1))
         share = size / took / copy
         table.add_row(
             f"an exchange of FedMLS-B at {points} points",

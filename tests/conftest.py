@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import functools
 import shutil
 import signal
 
@@ -14,10 +15,24 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests that look at a page."""
+    """Mark the tests that look at a page, and skip those that need a GPU where there is none."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
+        if item.get_closest_marker("gpu") and missing_gpu():
+            item.add_marker(pytest.mark.skip(reason=missing_gpu()))
+
+
+@functools.cache
+def missing_gpu():
+    """Why tests of the GPU cannot run here; nothing if they can."""
+    from fedmls.local.cuda import cupy
+
+    try:
+        cupy()
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -8,7 +8,6 @@ import typer
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import methods, one_of_names, problems
 from fedmls.cli.output import model_told, print_cells, print_table, runs_told, say, typed
-from fedmls.types import DEVICES
 
 
 @app.command()
@@ -24,7 +23,9 @@ def reproduce(
     jobs: Annotated[int, typer.Option(help="Runs at a time; -1 is one per core.")] = -1,
     device: Annotated[
         str,
-        typer.Option(help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names(*DEVICES)),
+        typer.Option(
+            help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names("cpu", "cuda")
+        ),
     ] = "cpu",
 ) -> None:
     """The experiment of the FedMLS paper: four methods on an SVM split over ten clients.
@@ -66,7 +67,9 @@ def run(
     jobs: Annotated[int, typer.Option(help="Runs at a time; -1 is one per core.")] = -1,
     device: Annotated[
         str,
-        typer.Option(help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names(*DEVICES)),
+        typer.Option(
+            help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names("cpu", "cuda")
+        ),
     ] = "cpu",
     dask: Annotated[
         str | None, typer.Option(help="Send the runs to the Dask scheduler at this address.", metavar="ADDRESS")
@@ -137,7 +140,9 @@ def compare(
     jobs: Annotated[int, typer.Option(help="Runs at a time; -1 is one per core.")] = -1,
     device: Annotated[
         str,
-        typer.Option(help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names(*DEVICES)),
+        typer.Option(
+            help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names("cpu", "cuda")
+        ),
     ] = "cpu",
 ) -> None:
     """Every method on one or many problems: what each takes to come close to the optimum.
