@@ -24,6 +24,7 @@ class Bar:
         self.name, self.total, self.unit = name, total, unit
         self.bar: Any = None
         self.drawn = 0.0
+        self.note = "preparing"
 
     def __enter__(self) -> "Bar":
         if self.shown:
@@ -33,7 +34,7 @@ class Bar:
             self.bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"),
+                TextColumn("{task.fields[finished]:.0f}/{task.total:.0f} {task.fields[unit]}"),
                 TextColumn("{task.fields[note]}"),
                 TimeElapsedColumn(),
                 TextColumn("left"),
@@ -42,17 +43,25 @@ class Bar:
                 transient=True,
             )
             self.bar.start()
-            self.task = self.bar.add_task(self.name, total=self.total, unit=self.unit, note="preparing")
+            self.task = self.bar.add_task(self.name, total=self.total, unit=self.unit, note=self.note, finished=0)
             Bar.current = self
         return self
 
-    def update(self, done: float, gap: float | None = None) -> None:
+    @classmethod
+    def tell(cls, note: str) -> None:
+        """Show on the bar, if there is one, what is being done."""
+        if cls.current is not None:
+            cls.current.say(note)
+
+    def update(self, done: float, gap: float | None = None, finished: int | None = None) -> None:
+        """Show how much is done, and the gap. finished: how many are done whole, if not all that ``done`` counts."""
         if self.bar is not None and (time.monotonic() - self.drawn > 0.1 or done >= self.total):
             self.drawn = time.monotonic()
             note = "" if gap is None or gap != gap else f"gap {gap:.2e}"
-            self.bar.update(self.task, completed=done, note=note)
+            self.bar.update(self.task, completed=done, note=note, finished=done if finished is None else finished)
 
     def say(self, note: str) -> None:
+        self.note = note
         self.bar.update(self.task, note=note)
 
     def __exit__(self, *_: object) -> None:
@@ -99,8 +108,9 @@ def _show(what: str, stack: ExitStack) -> None:
     """On the bar, if there is one, else on a line of its own; ``stack`` takes it away."""
     bar = Bar.current
     if bar is not None:
-        bar.say(what)
-        stack.callback(bar.say, "preparing")
+        before = bar.note
+        bar.say(what if before == "preparing" else f"{before}: {what}")
+        stack.callback(bar.say, before)
     elif sys.stderr.isatty():
         from rich.console import Console
 
@@ -130,7 +140,7 @@ class Board:
     def show(self, bar: Bar, before: int, done: threading.Event) -> None:
         """Move the bar until all is done; for a thread of its own."""
         while not done.wait(0.2):
-            begun = np.flatnonzero(self.numbers[:, 0])
-            bar.update(
-                before + float(self.numbers[:, 0].sum()), float(self.numbers[begun[-1], 1]) if begun.size else None
-            )
+            shares, gaps = self.numbers.T
+            begun = np.flatnonzero(shares)
+            gap = float(gaps[begun[-1]]) if begun.size else None
+            bar.update(before + float(shares.sum()), gap, finished=before + int((shares >= 1).sum()))

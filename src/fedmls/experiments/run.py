@@ -21,11 +21,12 @@ from fedmls.experiments.spec import PARTITIONS, Spec
 from fedmls.losses import Loss
 from fedmls.problem import Problem
 from fedmls.results.layout import RUNS
+from fedmls.results.live import LiveFolder
 from fedmls.results.read import Results
 from fedmls.results.summary import TARGETS
 from fedmls.results.write import partition_table, write_results
 from fedmls.simulation.sweeps import run_all
-from fedmls.types import Array
+from fedmls.types import Array, Run
 
 MANY_ROWS = 20_000  # from which on it is worth saying that solving for f* takes a while
 
@@ -92,7 +93,8 @@ class Experiment:
     ) -> Results:
         """Run what is not there yet, write the results folder, draw the figures. dask: the address of a scheduler."""
         spec = self.spec
-        with _backend(dask) as backend:
+        labels = [curve[:3] for curve in spec.curves]
+        with LiveFolder(out, labels, spec.seeds, self.setup(command, {})) as live, _backend(dask) as backend:
             runs = run_all(
                 [curve.algorithm for curve in spec.curves],
                 lambda seed: self.split(seed).problem,
@@ -103,11 +105,16 @@ class Experiment:
                 backend=backend,
                 store=out / RUNS,
                 progress=progress,
+                follower=live,
             )
-        names = [curve[:3] for curve in spec.curves for _ in spec.seeds]
+            return self._write(out, runs, command)
+
+    def _write(self, out: Path, runs: list[Run], command: str) -> Results:
+        """Write the results folder and draw its figures."""
+        names = [curve[:3] for curve in self.spec.curves for _ in self.spec.seeds]
         optimum = {str(run.seed): run.optimum for run in runs}
         try:
-            done = write_results(out, runs, names, self.setup(command, optimum), targets(spec))
+            done = write_results(out, runs, names, self.setup(command, optimum), targets(self.spec))
             figures.draw(out)
         except KeyboardInterrupt:
             kept = f"all runs are kept in {out / RUNS}: run again for the tables and figures"

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fedmls.checks import one_of, whole
 from fedmls.hyperparameters import describe
@@ -19,7 +19,7 @@ from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar, Board
 from fedmls.rounds import require_algorithm
 from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, known_optimum
-from fedmls.simulation.observers import Progress, shown_gap
+from fedmls.simulation.observers import Observer, Progress, shown_gap
 from fedmls.simulation.run import Interrupted, Simulation, ctrl_c
 from fedmls.simulation.store import RunStore
 from fedmls.types import Algorithm, Optimum, Run
@@ -33,6 +33,18 @@ class PlannedRun(NamedTuple):
     algorithm: Algorithm
     problem: AnyProblem
     config: RunConfig
+
+
+class Follower(Protocol):
+    """Whoever follows the runs of a sweep."""
+
+    def begin(self, keys: list[str]) -> Sequence[Observer]:
+        """Learn the store keys of all runs, before the first begins; return an observer for each, which may be sent to
+        another process.
+        """
+
+    def finished(self, place: int) -> None:
+        """Learn that the run at this place is in the store."""
 
 
 def store_key(task: PlannedRun) -> str:
@@ -102,8 +114,12 @@ def run_all(
     store: str | Path | None = None,
     errors: str = "raise",
     progress: bool | None = None,
+    follower: Follower | None = None,
 ) -> list[Run]:
-    """Do what :func:`sweep` does, with the settings of a run in ``config``; each run has its seed and metrics."""
+    """Do what :func:`sweep` does, with the settings of a run in ``config``; each run has its seed and metrics.
+
+    follower: follows the runs as they go, on this machine; only with a store.
+    """
     one_of("backend", backend, BACKENDS)
     one_of("errors", errors, ("raise", "keep"))
     if jobs == 0 or not isinstance(jobs, int):
@@ -119,11 +135,14 @@ def run_all(
             keys = [] if kept is None else [store_key(task) for task in tasks]
             if kept is not None:
                 finished = {i: run for i, key in enumerate(keys) if (run := kept.load(key)) is not None}
+            observers = [] if follower is None else follower.begin(keys)
             todo = [(i, task) for i, task in enumerate(tasks) if i not in finished]
-            for i, run in _parallel(todo, jobs, backend, errors == "keep", bar, len(finished)):
+            for i, run in _parallel(todo, jobs, backend, errors == "keep", bar, len(finished), observers):
                 finished[i] = run
                 if kept is not None and not run.error:
                     kept.save(keys[i], run)
+                if follower is not None:
+                    follower.finished(i)
     except KeyboardInterrupt:
         if kept is not None:  # one may have been finished and not saved yet
             finished = {i: run for i, run in finished.items() if kept.has(keys[i])}
@@ -185,7 +204,11 @@ def _tasks(
     problems = {seed: problem if isinstance(problem, Problem | OracleProblem) else problem(seed) for seed in seeds}
     for one in problems.values():
         check_problem(one)
-    best = {seed: known_optimum(one, config.optimum) for seed, one in problems.items()}
+    best = {}
+    for place, (seed, one) in enumerate(problems.items(), start=1):
+        Bar.tell(f"f* of seed {place} of {len(problems)}")
+        best[seed] = known_optimum(one, config.optimum)
+    Bar.tell("preparing")
     measured = {seed: metrics(seed) if callable(metrics) else metrics or {} for seed in seeds}
     tasks = [
         PlannedRun(algorithm, problems[seed], replace(own, seed=int(seed), optimum=best[seed], metrics=measured[seed]))
@@ -198,7 +221,13 @@ def _tasks(
 
 
 def _parallel(
-    tasks: list[tuple[int, PlannedRun]], jobs: int, backend: str, keep_errors: bool, bar: Bar, before: int
+    tasks: list[tuple[int, PlannedRun]],
+    jobs: int,
+    backend: str,
+    keep_errors: bool,
+    bar: Bar,
+    before: int,
+    observers: Sequence[Observer] = (),
 ) -> Iterator[tuple[int, Run]]:
     """Yield the runs as they finish."""
     import joblib
@@ -214,7 +243,10 @@ def _parallel(
         # max_nbytes=None: arrays mapped from a file are read-only, for which the loop would be compiled anew
         parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
         play = _try if keep_errors else _run
-        jobs_to_do = (joblib.delayed(play)(i, task, place, board, stop) for place, (i, task) in enumerate(tasks))
+        own = [observers[i : i + 1] if backend != "dask" else () for i, _ in tasks]
+        jobs_to_do = (
+            joblib.delayed(play)(i, task, place, board, stop, own[place]) for place, (i, task) in enumerate(tasks)
+        )
         for done, (i, run) in enumerate(parallel(jobs_to_do), start=before + 1):
             if board is None:
                 gaps = run.history["relative_gap"]
@@ -235,24 +267,38 @@ def _shown(bar: Bar, before: int, runs: int) -> Iterator[Board]:
         thread.join()
 
 
-def _run(i: int, task: PlannedRun, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+def _run(
+    i: int,
+    task: PlannedRun,
+    place: int,
+    board: Board | None,
+    stop: threading.Event | None,
+    observers: Sequence[Observer] = (),
+) -> tuple[int, Run]:
     in_worker = stop is None and multiprocessing.parent_process() is not None
     if in_worker and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     simulation = Simulation(*task)
     if board is None:
-        simulation.run(stop=stop)
+        simulation.run(observers, stop)
         return i, simulation.result()
     rounds, column = task.config.rounds, shown_gap(task.config)
-    end = simulation.run([Progress(lambda k, gap: board.report(place, k / rounds, gap), column)], stop)
+    end = simulation.run([Progress(lambda k, gap: board.report(place, k / rounds, gap), column), *observers], stop)
     board.report(place, 1.0, None if end.last is None else end.last["relative_gap"])  # perhaps before its last round
     return i, simulation.result()
 
 
-def _try(i: int, task: PlannedRun, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+def _try(
+    i: int,
+    task: PlannedRun,
+    place: int,
+    board: Board | None,
+    stop: threading.Event | None,
+    observers: Sequence[Observer] = (),
+) -> tuple[int, Run]:
     """Do the run; if it raises an error, return an empty run that holds the error."""
     try:
-        return _run(i, task, place, board, stop)
+        return _run(i, task, place, board, stop, observers)
     except Exception as error:  # whatever it is: the other runs go on
         nothing = Simulation(*task).result()
         return i, replace(nothing, error=f"{type(error).__name__}: {error}")

@@ -35,6 +35,7 @@ class Exchange:
 
     def __init__(self, transport: Transport, job: Job, event: Callable[..., None]) -> None:
         self.transport, self.job, self.event = transport, job, event
+        self.answered: dict[str, float] = {}  # seconds that each node took in the last exchange
 
     def ask(
         self,
@@ -53,8 +54,12 @@ class Exchange:
         failed: dict[str, str] = {}
         forgot: list[str] = []
         waiting, pause, cost = list(sent), FIRST_PAUSE, Counters()
+        began, self.answered = time.monotonic(), {}
         while waiting:
+            since = time.monotonic() - began
             replies, failures = self.transport.exchange({node: sent[node] for node in waiting}, self.job.timeout)
+            seconds = getattr(replies, "seconds", {})
+            self.answered |= {node: round(since + seconds[node], 3) for node in waiting if node in seconds}
             bad: dict[str, str] = {}
             for node in [node for node in waiting if node in replies]:
                 try:

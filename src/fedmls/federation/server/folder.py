@@ -27,10 +27,12 @@ from fedmls.federation.messages import CheckpointFile, Message, decode, encode
 from fedmls.federation.server.snapshot import Snapshot
 from fedmls.federation.server.survey import SurveyedProblem
 from fedmls.files import whole_file
+from fedmls.results.layout import EVENTS as EVENTS
 from fedmls.results.model import Model, model_file, read_model, write_model
+from fedmls.results.setup import write_setup
 from fedmls.types import Array, Run
 
-CHECKPOINT, EVENTS = "checkpoint", "events.jsonl"
+CHECKPOINT = "checkpoint"
 MAY_CHANGE = ("rounds", "until", "timeout", "on_missing", "on_bad", "max_norm", "start")  # of a job that goes on
 
 
@@ -90,10 +92,12 @@ class RunFolder:
 
     def finish(self, survey: SurveyedProblem, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
         """Write the results."""
-        from fedmls.results.write import write_setup
-
         self._write_history(Run(self.job.algorithm, self.job.seed, self.job.batch, x, history, None))
         write_model(self.path, _model_of(survey, x))
+        self.tell(survey, lipschitz, about)
+
+    def tell(self, survey: SurveyedProblem, lipschitz: Array, about: dict[str, Any]) -> None:
+        """Write the set-up. about: the run's name, its status ("running" until it ends) and ε."""
         nodes = [
             {"name": node, "rows": int(rows), "weight": float(weight), "lipschitz": None if math.isinf(G) else float(G)}
             for node, rows, weight, G in zip(survey.nodes, survey.rows, survey.weights, lipschitz, strict=True)

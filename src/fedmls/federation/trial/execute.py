@@ -17,7 +17,8 @@ from fedmls.federation.deploy.processes import Say, end_left_behind
 from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
-from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
+from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, simulation
+from fedmls.results.events import parsed, read_events
 from fedmls.results.layout import HISTORY
 from fedmls.results.model import read_model
 from fedmls.simulation.run import simulate
@@ -169,7 +170,7 @@ def kept(trial: Trial, when: str = "") -> str:
     """Return what there is of a run that was stopped, and how to go on with it, in words."""
     if ended(trial.folder, trial.job):
         return f"the run had come to its end, and the results are in {trial.folder}; only the comparison is missing"
-    done = [event for event in events(trial.folder) if "kind" in event]
+    done = [event for event in read_events(trial.folder) if "kind" in event]
     what = "nothing was done yet"
     if done and (trial.folder / CHECKPOINT).exists():
         what = f"{done[-1]['round']} rounds in {done[-1]['exchanges']} exchanges are kept"
@@ -206,7 +207,7 @@ def _about(trial: Trial, setup: Mapping[str, Any]) -> dict[str, Any]:
 
 def _compare(trial: Trial) -> tuple[float | str, list[str]]:
     """Return the largest difference of a coordinate, or why there is none; and what the simulation has to say."""
-    done = [event for event in events(trial.folder) if event.get("kind") == "round"]
+    done = [event for event in read_events(trial.folder) if event.get("kind") == "round"]
     without = sorted({name for event in done for name in event["failed"]})
     odd = [event["round"] for event in done if event["round"] % trial.job.algorithm.rounds_per_exchange]
     if trial.job.privacy is not None:
