@@ -306,7 +306,7 @@ def test_a_folder_of_a_federation(tmp_path):
     job.write(tmp_path / "job")
     federation.drive(tmp_path / "job", federation.InProcess(sorted((tmp_path / "parts").glob("*.toml"))))
     summary = report.summarise([tmp_path / "job"])
-    assert summary["folders"][0]["lead"].startswith("One run of fedmls, paired=True")
+    assert summary["folders"][0]["lead"].startswith("One run of FedMLS, paired=True")
     assert [y["key"] for y in summary["chart"]["y"]] == ["certified_gap", "objective"]
     assert [bar["client"] for bar in summary["clients"][0]["bars"]] == ["site-1", "site-2", "site-3"]
     (again,) = summary["setup"]["commands"]

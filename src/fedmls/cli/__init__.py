@@ -1,7 +1,7 @@
 """The command line: parses, calls, prints.
 
 app.py          the command itself;  completion.py: the Tab key;  output.py: lines and tables
-experiments.py  reproduce, run, compare, report, plan
+experiments.py  reproduce, run, compare, report, figure, plan
 about.py        doctor, list
 federation.py   split, key, peers, runs, federate
 """

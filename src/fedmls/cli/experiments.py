@@ -1,4 +1,4 @@
-"""The commands of experiments: reproduce, run, compare, report, plan."""
+"""The commands of experiments: reproduce, run, compare, report, figure, plan."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import methods, one_of_names, problems
-from fedmls.cli.output import print_cells, print_table, runs_told, say, typed
+from fedmls.cli.output import print_cells, print_table, report_command, runs_told, say, typed
 
 
 @app.command()
@@ -39,9 +39,9 @@ def reproduce(
     folder = out or Path("results") / name
     say(runs_told(spec, folder))
     done = Experiment(spec).run(folder, command=typed(), jobs=jobs)
-    print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, mean ± spread over seeds")
+    print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, the median over seeds")
     say(*paper.sentences(done))
-    say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
+    say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()), report_command(folder))
 
 
 @app.command()
@@ -82,8 +82,8 @@ def run(
     experiment = Experiment(spec)
     say(*filter(None, [spec.title]), *experiment.sentences(), runs_told(spec, folder))
     done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask)
-    print_table(best(done.summary, spec.config.target), "Best of each method, mean ± spread over seeds")
-    say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
+    print_table(best(done.summary, spec.config.target), "Best of each method, the median over seeds")
+    say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()), report_command(folder))
 
 
 @app.command()
@@ -175,6 +175,38 @@ def report(
         import webbrowser
 
         webbrowser.open(file.resolve().as_uri())
+
+
+@app.command()
+@reports_errors
+def figure(
+    folder: Annotated[Path, typer.Argument(help="A results folder.", metavar="DIR")],
+    x: Annotated[
+        str,
+        typer.Option(
+            help="Against what: round, exchanges, bytes, local_steps or seconds.",
+            autocompletion=one_of_names("round", "exchanges", "bytes", "local_steps", "seconds"),
+        ),
+    ] = "round",
+    y: Annotated[
+        str | None, typer.Option(help="What: relative_gap, certified_gap, objective or a metric; the first there is.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Only these methods, as the results name them, with commas between.")
+    ] = None,
+    width: Annotated[float, typer.Option(help="Inches; a column of a paper is 3.5.")] = 3.5,
+    out: Annotated[
+        Path | None, typer.Option(help="The file, of which PDF and PNG are made; figure-X in DIR unless given.")
+    ] = None,
+) -> None:
+    """A figure for a paper: the best parameter of each method, against rounds, exchanges, bytes or time.
+
+    Lines are medians over seeds, bands go from the smallest to the largest.
+    """
+    from fedmls.report.figure import draw
+
+    chosen = [] if methods is None else [name.strip() for name in methods.split(",")]
+    say(*map(str, draw(folder, x=x, y=y, methods=chosen, width=width, out=out)))
 
 
 @app.command()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from fedmls.algorithms import ALGORITHMS
 from fedmls.results.events import end_of, history_of, read_events
 from fedmls.results.layout import EVENTS, HISTORY, LABELS, POINTS, RUNS, SETUP, SUMMARY, Labels
 from fedmls.results.live import LiveReader, Unfinished, joined
@@ -190,11 +191,17 @@ def _with_labels(history: pd.DataFrame, setup: dict[str, Any]) -> pd.DataFrame:
         history[column] = history[own] if own in history else history.get(other, default)
     for column in LABELS:
         history[column] = history[column].astype(object).where(history[column].notna(), "").astype(str)
+    history["method"] = history["method"].replace(_titles())
     history["diverged"] = history["diverged"].fillna(False).astype(bool)
     sent = [column for column in ("bytes_up", "bytes_down") if column in history]
     if sent:
         history["bytes"] = history[sent].sum(axis=1)
     return history
+
+
+def _titles() -> dict[str, str]:
+    """Return the titles of algorithms by their names and by those of their classes, which earlier versions wrote."""
+    return {name: cls.title for cls in ALGORITHMS.values() for name in (cls.name, cls.__name__)}
 
 
 def _of_job(job: Any) -> tuple[str, str, int]:
@@ -224,6 +231,7 @@ def _told(summary: Path) -> Iterator[tuple[Labels, Seeds]]:
     try:
         table = pd.read_csv(summary, keep_default_na=False, dtype=str).rename(columns={"reading": "variant"})
         if {*LABELS, "seeds", "diverged"} <= {*table.columns}:
+            table["method"] = table["method"].replace(_titles())
             for *names, seeds, diverged in table[[*LABELS, "seeds", "diverged"]].itertuples(index=False):
                 yield tuple(names), Seeds(int(seeds), int(diverged))
     except ValueError as error:

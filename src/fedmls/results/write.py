@@ -9,7 +9,8 @@ import pandas as pd
 
 from fedmls.files import whole_file
 from fedmls.problem import Problem
-from fedmls.results.layout import CHOSEN, HISTORY, LABELS, POINTS, PROBLEMS, SUMMARY, SUMMARY_TEXT
+from fedmls.results import latex
+from fedmls.results.layout import CHOSEN, HISTORY, LABELS, POINTS, PROBLEMS, SUMMARY, SUMMARY_LATEX, SUMMARY_TEXT
 from fedmls.results.read import Results
 from fedmls.results.setup import PACKAGES as PACKAGES
 from fedmls.results.setup import write_setup as write_setup
@@ -42,10 +43,12 @@ def write_history(folder: Path, runs: Sequence[Run], labels: Sequence[Sequence[s
 def write_summary(
     folder: Path, runs: Sequence[Run], labels: Sequence[Sequence[str]], targets: Sequence[float] = TARGETS
 ) -> pd.DataFrame:
-    """Write one row per curve, as a table and as text to read; return the table."""
+    """Write one row per curve, as a table, as text to read and for papers; return the table."""
     summary = summary_of(runs, labels, targets)
+    shown = cells(summary)
     _write_csv(folder / SUMMARY, summary)
-    _write_text(folder / SUMMARY_TEXT, markdown(cells(summary)))
+    _write_text(folder / SUMMARY_TEXT, markdown(shown))
+    _write_text(folder / SUMMARY_LATEX, latex.table(shown, words=sum(name in LABELS for name in shown[0])))
     return summary
 
 

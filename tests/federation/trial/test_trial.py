@@ -129,7 +129,7 @@ def test_the_folder_is_one_that_a_report_reads():
     trial = trials.begin(Path("out"), "inprocess", job(), Source(parts=Path("parts")), "fedmls federate --parts parts")
     federating.run(trial, print)
     found = read_results(Path("out"))
-    assert set(found.history["method"]) == set(found.summary["method"]) == {"fedmls"}
+    assert set(found.history["method"]) == set(found.summary["method"]) == {"FedMLS"}
     assert set(found.history["variant"]) == {""}
     assert set(found.history["parameter"]) == set(found.history["parameters"]) == {"paired=True"}
     assert list(found.history["round"]) == [1, 2, 3, 4, 5, 6]
@@ -444,13 +444,13 @@ def test_the_command_from_begin_to_end(monkeypatch):
     done = CliRunner().invoke(app, ["federate", *arguments.split()])
     assert done.exit_code == 0, done.output
     assert "certified gap" in done.output
-    assert "4 rounds of fedmlsb in 7 exchanges: objective" in done.output  # one to ask for f at a model ahead
+    assert "4 rounds of FedMLS-B in 7 exchanges: objective" in done.output  # one to ask for f at a model ahead
     assert re.search(r"objective [0-9.]+, certified gap [0-9.e-]+\n", done.output)
     assert "difference to the simulation of the same seed: 0 (equal to the last bit)\nFiles:\n" in done.output
     assert "results/federation-1/history.parquet" in done.output
     again = CliRunner().invoke(app, ["federate", "--resume", "--rounds", "6"])
     assert again.exit_code == 0, again.output
-    assert "6 rounds of fedmlsb in 10 exchanges" in again.output
+    assert "6 rounds of FedMLS-B in 10 exchanges" in again.output
     assert read_results(Path("results/federation-1")).setup["command"] == f"fedmls federate {arguments}"
 
 
@@ -488,7 +488,7 @@ def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_
     assert {file.name for file in folder.iterdir()} == {"lock", "logs"}  # the keys are gone
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode == 0, again.stderr
-    assert f"{rounds} rounds of fedmls in {3 + rounds // 2} exchanges" in again.stdout
+    assert f"{rounds} rounds of FedMLS in {3 + rounds // 2} exchanges" in again.stdout
     [difference] = re.findall(r"simulation of the same seed: (\S+)", again.stdout)
     assert float(difference) <= 1e-12
     assert not marked(f"{folder}|")

@@ -109,7 +109,7 @@ class RunFolder:
         from fedmls.hyperparameters import describe
         from fedmls.results.write import write_history, write_summary
 
-        labels = run.algorithm.name, "", describe(run.algorithm)
+        labels = run.algorithm.title, "", describe(run.algorithm)
         write_history(self.path, [run], [labels])
         if len(run.history):
             write_summary(self.path, [run], [labels])

@@ -135,7 +135,7 @@ class Lines:
         return Times(online - began, at[0] - online, at[-1] - at[0], median, down - ended)
 
 
-WIDTHS = {"exchange": 8, "round": 8, "objective": 13, "at round": 10, "certified gap": 15, "kB up": 10, "kB down": 10}
+WIDTHS = {"exchange": 8, "round": 7, "objective": 13, "at round": 9, "certified gap": 14, "kB up": 9, "kB down": 10}
 
 
 def header(job: Job) -> str:
@@ -159,7 +159,7 @@ def line(job: Job, event: Mapping[str, Any]) -> str:
 
 def _line(job: Job, cells: Mapping[str, str], seconds: str) -> str:
     shown = [name for name in WIDTHS if name != "certified gap" or job.certificate is not None]
-    return "".join(f"{cells[name]:>{WIDTHS[name]}}" for name in shown) + f"{seconds:>10}"
+    return "".join(f"{cells[name]:>{WIDTHS[name]}}" for name in shown) + f"{seconds:>9}"
 
 
 def _number(value: float | None) -> str:
@@ -232,7 +232,7 @@ def summary(outcome: TrialOutcome) -> list[str]:
         proof = f", certified gap {_number(float(last['objective'] - last['lower_bound']))}"
     median = "" if math.isnan(times.median) else f" ({times.median:.3g} each, the median)"
     lines = [
-        f"{last['round']:.0f} rounds of {trial.job.algorithm.name} in {last['exchanges']:.0f} exchanges: "
+        f"{last['round']:.0f} rounds of {trial.job.algorithm.title} in {last['exchanges']:.0f} exchanges: "
         f"objective {_number(last['objective'])}{proof}",
         f"sent: {last['bytes_up'] / 1e6:.3g} MB up, {last['bytes_down'] / 1e6:.3g} MB down, all nodes together",
         f"seconds: {times.start:.1f} to start, {times.first:.1f} until the first exchange was done, "
