@@ -449,7 +449,7 @@ def evil(tmp_path):
 def test_names_from_files_are_text(tmp_path):
     text = report.write([evil(tmp_path)]).read_text(encoding="utf-8")
     found = Elements(text)
-    assert found.tags.count("script") == 3  # data, plotly, ours
+    assert found.tags.count("script") == 4  # data, plotly, ours
     assert "i" not in {tag for tag in found.tags if tag == "evil"}
     assert text.count("<script>window") == 0
     assert sum(EVIL in one for one in found.texts) > 10
@@ -684,7 +684,7 @@ def test_scripts_in_names_are_shown_and_not_run(tmp_path, visit):
     assert EVIL in page.locator("#chart .hovertext").first.text_content()
     flip(page, "y", "objective")
     assert page.evaluate("window.ran") is None
-    assert page.locator("script").count() == 3
+    assert page.locator("script").count() == 4
 
 
 def test_the_policy_runs_no_other_script(trial, browser):

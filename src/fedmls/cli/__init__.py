@@ -1,9 +1,10 @@
 """The command line: parses, calls, prints.
 
 app.py          the command itself;  completion.py: the Tab key;  output.py: lines and tables
-experiments.py  reproduce, run, compare, report, figure, plan
+experiments.py  reproduce, run, compare, report, watch, figure, plan
 about.py        doctor, list
 federation.py   split, key, peers, runs, federate
+following.py    the options --watch and --track
 """
 
 from fedmls.cli import experiments  # isort: skip (the order of the commands is that of these lines)

@@ -1,4 +1,4 @@
-"""The commands of experiments: reproduce, run, compare, report, figure, plan."""
+"""The commands of experiments: reproduce, run, compare, report, watch, figure, plan."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +7,7 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import methods, one_of_names, problems
+from fedmls.cli.following import Track, Watch, tracker, watched
 from fedmls.cli.output import print_cells, print_table, report_command, runs_told, say, typed
 
 
@@ -21,6 +22,8 @@ def reproduce(
     ] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Results folder; results/paper-… unless given.")] = None,
     jobs: Annotated[int, typer.Option(help="Runs at a time; -1 is one per core.")] = -1,
+    watch: Watch = False,
+    track: Track = None,
 ) -> None:
     """The experiment of the FedMLS paper: four methods on an SVM split over ten clients.
 
@@ -38,7 +41,9 @@ def reproduce(
     name = f"paper-{rounds}-rounds" + (f"-holdout-{holdout:g}" if holdout else "")
     folder = out or Path("results") / name
     say(runs_told(spec, folder))
-    done = Experiment(spec).run(folder, command=typed(), jobs=jobs)
+    followers = tracker(track, folder)
+    with watched(folder, watch):
+        done = Experiment(spec).run(folder, command=typed(), jobs=jobs, followers=followers)
     print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, the median over seeds")
     say(*paper.sentences(done))
     say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()), report_command(folder))
@@ -59,6 +64,8 @@ def run(
     dask: Annotated[
         str | None, typer.Option(help="Send the runs to the Dask scheduler at this address.", metavar="ADDRESS")
     ] = None,
+    watch: Watch = False,
+    track: Track = None,
     example: Annotated[
         bool, typer.Option("--example", help="Print a file to start from, or FILE; run nothing.")
     ] = False,
@@ -81,7 +88,9 @@ def run(
     folder = out or spec.out or Path("results") / Path(file).stem
     experiment = Experiment(spec)
     say(*filter(None, [spec.title]), *experiment.sentences(), runs_told(spec, folder))
-    done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask)
+    followers = tracker(track, folder)
+    with watched(folder, watch):
+        done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask, followers=followers)
     print_table(best(done.summary, spec.config.target), "Best of each method, the median over seeds")
     say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()), report_command(folder))
 
@@ -175,6 +184,36 @@ def report(
         import webbrowser
 
         webbrowser.open(file.resolve().as_uri())
+
+
+@app.command()
+@reports_errors
+def watch(
+    folder: Annotated[Path, typer.Argument(help="A results folder.", metavar="DIR")],
+    port: Annotated[
+        int, typer.Option(help="The port of the page; any that is free unless given.", min=0, max=65535)
+    ] = 0,
+    open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """A page that follows a run, a sweep or a federation as it goes: curves, exchanges, bytes, time left.
+
+    DIR is the results folder of fedmls run, reproduce or federate, running or not. Only this machine can see the page.
+    Ctrl-C ends it, and not what it follows.
+    """
+    from threading import Event
+
+    from fedmls.watch import Server
+
+    if not folder.is_dir():
+        what = "it is no folder" if folder.exists() else "it is not there yet"
+        raise ValueError(f"{folder}: {what}; give the results folder of a run, which has one once its f* is known")
+    with Server(folder, port) as server:
+        say(f"{folder} is shown at {server.url} (Ctrl-C to end)")
+        if open_:
+            import webbrowser
+
+            webbrowser.open(server.url)
+        Event().wait()
 
 
 @app.command()

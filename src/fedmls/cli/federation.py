@@ -1,5 +1,6 @@
 """The commands of federations: split, key, peers, runs, federate."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import algorithms, cuts, losses, one_of_names
+from fedmls.cli.following import Track, Watch, tracker, watched
 from fedmls.cli.output import say, typed
 
 
@@ -162,6 +164,8 @@ def federate(
         bool,
         typer.Option("--resume", help="Go on with the run in --out, or the last one: --rounds, --until may change."),
     ] = False,
+    watch: Watch = False,
+    track: Track = None,
 ) -> None:
     """A real federation on this machine, for a trial: server and nodes are processes of their own.
 
@@ -184,6 +188,10 @@ def federate(
         wanted = trials.make_job(job, algorithm, set_ or (), options | changes)
         source = trials.Source(parts, data, label, by, tuple(ignore or ()), nodes)
         trial = trials.begin(out, engine or "nvflare", wanted, source, typed())
-    outcome = federating.run(trial, say)
+    with ExitStack() as stack:
+        stack.enter_context(watched(trial.folder, watch))
+        for one in tracker(track, trial.folder):
+            stack.enter_context(one)
+        outcome = federating.run(trial, say)
     say(*federating.summary(outcome))
     say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())))

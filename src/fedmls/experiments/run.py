@@ -2,8 +2,8 @@
 results folder (:mod:`fedmls.results`) with its figures.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import signature
@@ -89,12 +89,26 @@ class Experiment:
         return self._splits[key]
 
     def run(
-        self, out: Path, *, command: str = "", jobs: int = -1, dask: str | None = None, progress: bool | None = None
+        self,
+        out: Path,
+        *,
+        command: str = "",
+        jobs: int = -1,
+        dask: str | None = None,
+        progress: bool | None = None,
+        followers: Sequence[AbstractContextManager[Any]] = (),
     ) -> Results:
-        """Run what is not there yet, write the results folder, draw the figures. dask: the address of a scheduler."""
+        """Run what is not there yet, write the results folder, draw the figures.
+
+        dask: the address of a scheduler.  followers: are entered while the folder tells of the runs as they go.
+        """
         spec = self.spec
-        labels = [curve[:3] for curve in spec.curves]
-        with LiveFolder(out, labels, spec.seeds, self.setup(command, {})) as live, _backend(dask) as backend:
+        curves = {curve[:3]: curve.algorithm for curve in spec.curves}
+        with ExitStack() as stack:
+            live = stack.enter_context(LiveFolder(out, curves, spec.seeds, self.setup(command, {})))
+            backend = stack.enter_context(_backend(dask))
+            for one in followers:
+                stack.enter_context(one)
             runs = run_all(
                 [curve.algorithm for curve in spec.curves],
                 lambda seed: self.split(seed).problem,

@@ -20,9 +20,11 @@ import pandas as pd
 import psutil
 
 from fedmls.files import whole_file
-from fedmls.results.layout import LABELS, LIVE, PLAN, RUNS
+from fedmls.hyperparameters import to_dict
+from fedmls.results.layout import LABELS, LIVE, PLAN, RUNS, Labels
 from fedmls.simulation.observers import Row, View
 from fedmls.simulation.store import RunStore
+from fedmls.types import Algorithm
 
 WRITE_SECONDS = 0.5  # between two writes of a run's rows
 
@@ -63,10 +65,14 @@ class LiveFolder:
     """
 
     def __init__(
-        self, out: Path, labels: Sequence[Sequence[str]], seeds: Sequence[int], setup: Mapping[str, Any]
+        self, out: Path, curves: Mapping[Labels, Algorithm], seeds: Sequence[int], setup: Mapping[str, Any]
     ) -> None:
         self.out, self.folder, self.setup = out, out / LIVE, setup
-        self.runs = [dict(zip((*LABELS, "seed"), (*names, seed), strict=True)) for names in labels for seed in seeds]
+        self.runs = [
+            dict(zip(LABELS, names, strict=True)) | {"seed": seed, "algorithm": to_dict(algorithm)}
+            for names, algorithm in curves.items()
+            for seed in seeds
+        ]
         self.plan: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
@@ -109,6 +115,8 @@ class LiveFolder:
 class LiveRun(NamedTuple):
     """A run of an unfinished experiment. history: the rows so far; none of a run that has not begun."""
 
+    key: str  # in the store
+    algorithm: dict[str, Any]  # as plain values
     names: dict[str, Any]  # LABELS and seed
     history: pd.DataFrame | None
     finished: bool
@@ -159,12 +167,15 @@ class LiveReader:
         return Unfinished(_status(plan), plan["began"], plan["before"], plan["setup"], runs)
 
     def _run(self, planned: dict[str, Any], store: RunStore) -> LiveRun:
-        names, key = {name: planned[name] for name in (*LABELS, "seed")}, planned["key"]
-        if key not in self._finished:
-            run = store.load(key)
-            if run is None:
-                return LiveRun(names, _read_rows(self.folder / LIVE / f"{key}.csv"), finished=False)
-            self._finished[key] = LiveRun(names, run.history, finished=True, diverged=run.diverged)
+        key = planned["key"]
+        if key in self._finished:
+            return self._finished[key]
+        names = {name: planned[name] for name in (*LABELS, "seed")}
+        run = store.load(key)
+        if run is None:
+            rows = _read_rows(self.folder / LIVE / f"{key}.csv")
+            return LiveRun(key, planned["algorithm"], names, rows, finished=False)
+        self._finished[key] = LiveRun(key, planned["algorithm"], names, run.history, True, run.diverged)
         return self._finished[key]
 
 
