@@ -12,6 +12,7 @@ import numpy as np
 
 T = TypeVar("T")
 WAITED_FOR = "fedmls-waited-for"
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
 
 
 class Bar:
@@ -28,24 +29,27 @@ class Bar:
 
     def __enter__(self) -> "Bar":
         if self.shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-            self.bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[finished]:.0f}/{task.total:.0f} {task.fields[unit]}"),
-                TextColumn("{task.fields[note]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True, force_terminal=True),
-                transient=True,
-            )
+            self.bar = self._on_a_terminal() if sys.stderr.isatty() else PlainLines()
             self.bar.start()
             self.task = self.bar.add_task(self.name, total=self.total, unit=self.unit, note=self.note, finished=0)
             Bar.current = self
         return self
+
+    def _on_a_terminal(self) -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[finished]:.0f}/{task.total:.0f} {task.fields[unit]}"),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True, force_terminal=True),
+            transient=True,
+        )
 
     @classmethod
     def tell(cls, note: str) -> None:
@@ -68,6 +72,33 @@ class Bar:
         if self.bar is not None:
             self.bar.stop()
             Bar.current = None
+
+
+class PlainLines:
+    """What a bar is where there is no terminal, as in a log file: a line every few seconds, without escape codes."""
+
+    def __init__(self) -> None:
+        self.name, self.fields, self.written = "", dict[str, Any](), -LINE_SECONDS
+
+    def start(self) -> None:
+        """Do nothing: the first line comes with the first news."""
+
+    def add_task(self, name: str, **fields: Any) -> int:
+        self.name, self.fields = name, fields
+        return 0
+
+    def update(self, _: int, **fields: Any) -> None:
+        self.fields |= fields
+        if time.monotonic() - self.written >= LINE_SECONDS:
+            self.refresh()
+
+    def refresh(self) -> None:
+        self.written = time.monotonic()
+        line = "{}: {finished:.0f}/{total} {unit} {note}".format(self.name, **self.fields)
+        print(line.rstrip(), file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        self.refresh()
 
 
 def waiting(what: str, work: Callable[[], T], patience: float = 1.0) -> T:

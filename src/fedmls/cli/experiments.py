@@ -157,10 +157,12 @@ def compare(
     tables.write(done, profile_by, markdown)
     if len(chosen) <= 3:
         for name, target in ((name, target) for name in chosen for target in comparing.TARGETS):
-            print_cells(tables.costs_of(done, name, target), f"{name} to a relative gap of {target:g}", names=1)
+            print_cells(
+                tables.costs_of(done, name, target), f"{name} to a relative gap of {target:g}", 1, ["passes", "MB"]
+            )
         say("* the fewest of its group; parameters: those of the best grid point", "")
     else:
-        print_cells(tables.scores(done), "Problems on which a method is first or within 10% in exchanges", names=1)
+        print_cells(tables.scores(done), "Problems on which a method is first or within 10% in exchanges", 1)
     say(*tables.sentences(done))
     say("Files:", *(f"  {file}" for file in sorted(out.iterdir()) if file.is_file()))
 

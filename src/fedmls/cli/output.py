@@ -1,8 +1,12 @@
 """What commands print: lines and tables."""
 
+import codecs
 import os
+import re
 import sys
-from collections.abc import Sequence
+import textwrap
+import unicodedata
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,43 +58,83 @@ def print_cells(cells: list[list[str]], title: str, names: int, least_important:
     from rich.console import Console
     from rich.table import Table
 
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH_OF_FILES
-    console = Console(highlight=False, markup=False, width=width)
-    header, *rows = without(cells, names, least_important, console.width)
+    console = Console(highlight=False, markup=False, width=None if _has_width() else WIDTH_OF_FILES)
+    encoding = console.encoding
+    cells = [[cell.encode(encoding, REPLACED).decode(encoding) for cell in row] for row in cells]
+    kept = fitting(cells, names, least_important, console.width)
     shown = Table(title=title, title_justify="left")
-    for i, name in enumerate(header):
-        width = max(len(row[i]) for row in rows) if rows else 0
-        numbers = i >= names and width <= LONGEST_NUMBER
-        shown.add_column(name, justify="right" if i >= names else "left", min_width=width if numbers else None)
-    for row in rows:
-        shown.add_row(*row)
+    for i, width in kept.items():
+        shown.add_column(cells[0][i], justify="right" if i >= names else "left", width=width, overflow="fold")
+    for row in cells[1:]:
+        shown.add_row(*(row[i] for i in kept))
     console.print(shown)
-    gone = [name for name in cells[0] if name not in header]
+    gone = [name for i, name in enumerate(cells[0]) if i not in kept]
     if gone:
-        say(f"for want of room without {', '.join(gone)}")
+        say(*textwrap.wrap(f"for want of room without {', '.join(gone)}", console.width))
 
 
 WIDTH_OF_FILES = 140  # of tables that no terminal shows
-LONGEST_NUMBER = 24  # letters; longer ones are sentences
+LONGEST_NUMBER = 24  # letters; longer ones are sentences, and break into lines like words
 NARROWEST_WORDS = 10  # letters of a column of words, at least
 
 
-def without(cells: list[list[str]], names: int, least_important: Sequence[str], room: int) -> list[list[str]]:
-    """Return the cells without so many of the least important columns that the others fit into so many letters."""
-    kept = list(range(len(cells[0])))
-    for name in least_important:
-        if _width(cells, kept, names) <= room:
-            break
-        kept = [i for i in kept if cells[0][i] != name]
-    return [[row[i] for i in kept] for row in cells]
+def _has_width() -> bool:
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
-def _width(cells: list[list[str]], kept: list[int], names: int) -> int:
-    """Return how many letters the narrowest table of these columns takes: rich puts three around each."""
+def fitting(cells: list[list[str]], names: int, least_important: Sequence[str], room: int) -> dict[int, int]:
+    """Return the columns that fit into so many letters, with their widths: all, or without the least important ones.
+
+    A column has at least the width of its numbers and of the longest word of its title; what room is left goes to
+    words, then to titles.
+    """
     header, *rows = cells
-    total = 1
-    for i in kept:
-        word = max(len(word) for word in header[i].split() or [""])
-        width = max([len(row[i]) for row in rows], default=0)
-        total += 3 + max(word, min(width, NARROWEST_WORDS) if i < names or width > LONGEST_NUMBER else width)
-    return total
+    longest = [max((len(row[i]) for row in rows), default=0) for i in range(len(header))]
+    words = [i < names or longest[i] > LONGEST_NUMBER for i in range(len(header))]
+    least = {
+        i: max(max(map(len, title.split()), default=0), min(longest[i], NARROWEST_WORDS) if words[i] else longest[i])
+        for i, title in enumerate(header)
+    }
+    going = list(least_important)
+    while sum(least.values()) + _around(least) > room and going:
+        name = going.pop(0)
+        least = {i: width for i, width in least.items() if header[i] != name}
+    spare = room - sum(least.values()) - _around(least)
+    for i in sorted(least, key=lambda i: not words[i]):
+        more = max(0, min(spare, max(longest[i], len(header[i])) - least[i]))
+        least[i], spare = least[i] + more, spare - more
+    return least
+
+
+def _around(columns: Mapping[int, int]) -> int:
+    """Return the letters of a table beside its columns: two blanks and a line for each, and a line."""
+    return 3 * len(columns) + 1
+
+
+REPLACED = "fedmls.replaced"  # the name of what is done with letters that a terminal or a file cannot take
+POWER = re.compile("[⁻⁰¹²³⁴-⁹]+")
+ALIKE = {
+    **{"–": "-", "−": "-", "⁻": "-", "×": "x", "·": "*", "★": "*", "…": "..."},
+    **{"≤": "<=", "≥": ">=", "±": "+-", "√": "sqrt"},
+}
+
+
+def replaced(error: UnicodeError) -> tuple[str, int]:
+    """Return what stands for letters that cannot be encoded: their names, if they are Greek, or something alike."""
+    assert isinstance(error, UnicodeEncodeError)
+    letters = POWER.sub(lambda found: "^" + found[0], error.object[error.start : error.end])
+    return "".join(map(_alike, letters)), error.end
+
+
+def _alike(letter: str) -> str:
+    if letter in ALIKE or letter.isascii():
+        return ALIKE.get(letter, letter)
+    from fedmls.results.latex import greek
+
+    if greek(letter):
+        return greek(letter)
+    plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
+    return plain or "?"
+
+
+codecs.register_error(REPLACED, replaced)

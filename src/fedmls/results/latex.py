@@ -38,10 +38,16 @@ def _escaped(plain: str) -> str:
     return "".join(SPECIAL.get(letter) or _letter(letter) for letter in plain)
 
 
+def greek(letter: str) -> str:
+    """Return the name of a small Greek letter, as LaTeX has it; nothing for others."""
+    *kind, name = unicodedata.name(letter, "").split(" ") or [""]
+    return name.lower().replace("lamda", "lambda") if kind == ["GREEK", "SMALL", "LETTER"] else ""
+
+
 def _letter(letter: str) -> str:
+    if greek(letter):
+        return rf"\ensuremath{{\{greek(letter)}}}"
     name = unicodedata.name(letter, "")
-    if name.startswith("GREEK SMALL LETTER ") and name.count(" ") == 3:
-        return rf"\ensuremath{{\{name.split()[-1].lower()}}}"
     if name.startswith(("SUBSCRIPT ", "SUPERSCRIPT ")) and unicodedata.digit(letter, None) is not None:
         mark = "_" if name.startswith("SUB") else "^"
         return rf"\ensuremath{{{mark}{unicodedata.digit(letter)}}}"

@@ -24,6 +24,7 @@ POINTS_OF_RUN = 120  # that a curve is drawn by
 RUNS_SHOWN = 40  # of those under way
 EXCHANGES_SHOWN = 30  # of a federation, the last ones
 NODES_SHOWN = 60
+QUIET_SECONDS = 5.0  # after which it is told how long a server has said nothing
 
 
 class Watcher:
@@ -45,7 +46,9 @@ class Watcher:
             return _finished(self.folder)
         if (self.folder / POINTS).exists():
             raise ValueError(f"{self.folder} is of fedmls compare, which has its own page, report.md")
-        return _page(self.folder.name, "waiting", "Nothing has begun yet: f* is solved for, or nodes are started.")
+        return _page(
+            self.folder.name, "waiting", "nothing has begun yet: f* is being solved for, or nodes are being started"
+        )
 
 
 def _page(title: str, status: str, sentence: str, **more: Any) -> dict[str, Any]:
@@ -57,6 +60,14 @@ def _tile(name: str, value: str, note: str = "") -> dict[str, str]:
     return {"name": name, "value": value, "note": note}
 
 
+def _about(seconds: float) -> str:
+    """Write a time in two digits."""
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 1.5 * unit:
+            return f"{seconds / unit:.0f} {name}" if seconds >= 9.5 * unit else f"{seconds / unit:.1f} {name}"
+    return f"{seconds:.0f} s"
+
+
 def _chart(results: UniformResults) -> dict[str, Any] | None:
     curves = curves_of(results, 0)
     measures = measures_of(curves)
@@ -64,7 +75,7 @@ def _chart(results: UniformResults) -> dict[str, Any] | None:
 
 
 def _report(folder: Path) -> str:
-    return f"fedmls report {shlex.quote(str(folder))} --open makes a page of it to keep."
+    return f"fedmls report {shlex.quote(str(folder))} --open makes a page of it to keep"
 
 
 def _finished(folder: Path) -> dict[str, Any]:
@@ -73,7 +84,7 @@ def _finished(folder: Path) -> dict[str, Any]:
     runs = sum(seeds.all for seeds in results.seeds.values())
     tiles = [_tile("Runs", f"{runs:,}", "all finished"), *_costs(results)]
     title = str(results.setup.get("title") or results.label)
-    return _page(title, "finished", f"Finished. {_report(folder)}", share=1.0, tiles=tiles, chart=_chart(results))
+    return _page(title, "finished", _report(folder), share=1.0, tiles=tiles, chart=_chart(results))
 
 
 def _costs(results: UniformResults) -> list[dict[str, str]]:
@@ -97,10 +108,10 @@ def _sweep(live: Unfinished, folder: Path) -> dict[str, Any]:
     share = sum(_share(run, live.setup) for run in live.runs) / total
     tiles = [_tile("Runs finished", f"{finished:,} of {total:,}", f"{len(live.under_way)} under way")]
     if running:
-        so_far = numerals.seconds(time.time() - live.began)
-        tiles.append(_tile("Time left", _time_left(live, share), f"{so_far} so far"))
-    again = f"{live.setup['command']} goes on." if live.setup.get("command") else "Run it again to go on."
-    sentence = "Running." if running else f"Stopped; finished runs are kept. {again}"
+        so_far = _about(time.time() - live.began)
+        tiles.append(_tile("Time left", _time_left(live, share), f"about; {so_far} so far"))
+    again = f"{live.setup['command']} goes on" if live.setup.get("command") else "run it again to go on"
+    sentence = f"from {folder}" if running else f"finished runs are kept; {again}"
     shown = {"share": share, "runs": _runs(live), "tiles": tiles}
     thin = live._replace(runs=[_thin(run) for run in live.runs])
     try:
@@ -122,7 +133,7 @@ def _time_left(live: Unfinished, share: float) -> str:
     """Return about how long it takes, if what is left takes as long as what was done."""
     done = share * len(live.runs) - live.before
     left = (1 - share) * len(live.runs)
-    return f"about {numerals.seconds((time.time() - live.began) * left / done)}" if done > 0 else "not known yet"
+    return _about((time.time() - live.began) * left / done) if done > 0 else "not known yet"
 
 
 def _thin(run: LiveRun) -> LiveRun:
@@ -197,11 +208,11 @@ def _federation(events: list[Event], setup: dict[str, Any], folder: Path) -> dic
 
 def _sentence(events: list[Event], end: str, folder: Path) -> str:
     if end == "stopped":
-        return f"Stopped: {events[-1].get('why', '')}."
+        return str(events[-1].get("why", ""))
     if end:
-        return f"{'The gap is proved' if end == 'proved' else 'Finished'}. {_report(folder)}"
+        return f"{'the gap is proved; ' if end == 'proved' else ''}{_report(folder)}"
     quiet = time.time() - events[-1]["time"]
-    return f"Running; the server's last word is {numerals.seconds(quiet)} old." if quiet > 5 else "Running."
+    return f"from {folder}" + (f"; the server's last word is {_about(quiet)} old" if quiet > QUIET_SECONDS else "")
 
 
 def _waiting(events: Sequence[Event]) -> list[str]:
@@ -214,11 +225,14 @@ def _tiles(done: list[Event], job: Mapping[str, Any], end: str) -> list[dict[str
     last, rounds = done[-1], job.get("rounds", 0)
     each = [after["time"] - before["time"] for before, after in pairwise(done) if after["kind"] == "round"]
     note = f"{numerals.seconds(statistics.median(each))} each, the median" if each else ""
-    tiles = [_tile("Round", f"{last['round']:,} of {rounds:,}"), _tile("Exchanges", f"{last['exchanges']:,}", note)]
+    tiles = [
+        _tile("Round", f"{last['round']:,}" + (f" of {rounds:,}" if rounds else "")),
+        _tile("Exchanges", f"{last['exchanges']:,}", note),
+    ]
     up, down = numerals.size(last["bytes_up"]), numerals.size(last["bytes_down"])
     tiles.append(_tile("Bytes", numerals.size(last["bytes_up"] + last["bytes_down"]), f"{up} up, {down} down"))
     if not end:
-        tiles.append(_tile("Time left", _left(done, rounds), "at most" if job.get("until") is not None else ""))
+        tiles.append(_tile("Time left", _left(done, rounds), "at most" if job.get("until") is not None else "about"))
     if last.get("objective") is not None:
         tiles.append(_tile("Objective", numerals.small(last["objective"]), f"at round {last['measured_round']:.0f}"))
     if job.get("certificate"):
@@ -234,7 +248,7 @@ def _left(done: list[Event], rounds: int) -> str:
     if len(own) < 2:
         return "not known yet"
     pace = (own[-1]["time"] - own[0]["time"]) / (own[-1]["round"] - own[0]["round"])
-    return f"about {numerals.seconds(pace * max(0, rounds - own[-1]['round']))}"
+    return _about(pace * max(0, rounds - own[-1]["round"]))
 
 
 def _nodes(done: list[Event], setup: Mapping[str, Any]) -> dict[str, Any] | None:

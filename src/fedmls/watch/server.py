@@ -94,7 +94,6 @@ def _files() -> dict[str, tuple[str, bytes]]:
 
 def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
         server_version, sys_version = "fedmls", ""
 
         def do_GET(self) -> None:

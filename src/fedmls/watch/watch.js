@@ -71,7 +71,7 @@
     now.logy = now.y.can_log && controls.elements.logy.checked;
     const drawn = chart.curves.filter((curve) => curve.x[now.x.key] && curve.y[now.y.key]);
     const few = drawn.length > MANY ? drawn.filter((curve) => curve.best) : drawn;
-    fedmlsChart.draw(plot, chart, few, now, [""], few.length > 1);
+    fedmlsChart.draw(plot, chart, few, now, [""], true);
   }
 
   function head(section, titles) {
