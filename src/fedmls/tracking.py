@@ -16,7 +16,8 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -239,26 +240,20 @@ class MLflow:
 
     def log_model(self, pipeline: Any) -> None:
         """Log a scikit-learn pipeline as the run's model: mlflow.sklearn.load_model gives it back."""
-        import mlflow
         import sklearn
 
-        logger, before = logging.getLogger("mlflow.sklearn"), mlflow.get_tracking_uri()
-        level = logger.level
-        logger.setLevel(logging.ERROR)  # it warns of the format, which is that of every scikit-learn model
-        mlflow.set_tracking_uri(self._client.tracking_uri)
-        try:
-            flavour = _load("mlflow.sklearn", "mlflow")
+        with _quiet_mlflow():
+            mlflow, flavour = _load("mlflow", "mlflow"), _load("mlflow.sklearn", "mlflow")
+            before = mlflow.get_tracking_uri()
+            mlflow.set_tracking_uri(self._client.tracking_uri)
             needs = [f"scikit-learn=={sklearn.__version__}", "fedmls"]
-            flavour.log_model(
-                pipeline,
-                name="model",
-                serialization_format="cloudpickle",
-                pip_requirements=needs,
-                run_id=self._run,
-            )
-        finally:
-            logger.setLevel(level)
-            mlflow.set_tracking_uri(before)
+            try:
+                with mlflow.start_run(run_id=self._run):
+                    flavour.log_model(
+                        pipeline, name="model", serialization_format="cloudpickle", pip_requirements=needs
+                    )
+            finally:
+                mlflow.set_tracking_uri(before)
 
     def end(self, run: Run | LiveRun | None, error: BaseException | None) -> None:
         stopped = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
@@ -268,6 +263,20 @@ class MLflow:
                 self._client.set_tag(self._run, "diverged", str(run.diverged))
         finally:
             self._client.set_terminated(self._run, "FINISHED" if error is None else stopped)
+
+
+@contextmanager
+def _quiet_mlflow() -> Iterator[None]:
+    """Keep MLflow from warning of its own code, and of a format that is that of every scikit-learn model."""
+    logger = logging.getLogger("mlflow.sklearn")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _client(uri: str | None) -> Any:
