@@ -9,7 +9,7 @@ import typer
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import algorithms, cuts, losses, one_of_names
 from fedmls.cli.following import Track, Watch, tracker, watched
-from fedmls.cli.output import say, typed
+from fedmls.cli.output import report_command, say, typed
 
 
 @app.command()
@@ -194,4 +194,4 @@ def federate(
             stack.enter_context(one)
         outcome = federating.run(trial, say)
     say(*federating.summary(outcome))
-    say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())))
+    say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())), report_command(trial.folder))

@@ -1,5 +1,6 @@
 """A figure for a paper: the best parameter of each method, one measure against one cost, as wide as is wanted."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from fedmls.results.read import read_uniform
 
 POINTS = 200  # of a curve at most
 NARROWEST = 1.5  # inches
+LETTERS = 17  # of the note that fit into an inch
 
 
 def draw(
@@ -66,7 +68,7 @@ def _drawn(
     plt, rc = pyplot()
     columns = 1 if len(curves) < 3 or width < 3 else 2
     with rc:
-        figure, ax = plt.subplots(figsize=(width, 0.62 * width + 0.16 * -(-len(curves) // columns)))
+        figure, ax = plt.subplots(figsize=(width, 0.5 * width + 0.8 + 0.16 * -(-len(curves) // columns)))
         for (colour, marker), curve in zip(styles(len(curves)), curves, strict=True):
             _line(ax, curve, cost[0], measure[0], colour, marker)
         ax.set_xscale("log")
@@ -76,7 +78,7 @@ def _drawn(
         ax.set_xlabel(cost[1].axis)
         ax.set_ylabel(measure[1].axis)
         figure.legend(loc="outside upper left", fontsize=7, ncols=columns, columnspacing=1.0)
-        figure.supxlabel(_note(curves), fontsize=7, color="0.4")
+        figure.supxlabel(textwrap.fill(_note(curves), int(LETTERS * width)), fontsize=7, color="0.4")
         return saved(figure, stem)
 
 

@@ -115,7 +115,7 @@ def test_the_papers_rows_are_the_default():
     assert outcome.difference == 0
     assert {file.name for file in Path("out").iterdir()} == {
         *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "lock", "model.npz", "setup.json"),
-        *("parts", "summary.csv", "summary.md", "trial.json"),
+        *("parts", "summary.csv", "summary.md", "summary.tex", "trial.json"),
     }
     assert "the job is on its way" in said
     lines = [line.split() for line in said]
