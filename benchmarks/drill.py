@@ -35,7 +35,8 @@ from drill_faults import AGAIN, COMMAND, FAULTS, GOES_ON, NEW_START, NOTHING, Fa
 import fedmls
 from fedmls.federation import InProcess, Job, NodeConfig, drive
 from fedmls.federation.server.folder import CHECKPOINT
-from fedmls.federation.trial.prepare import ENGINES, Source, events, node_files, problem_of, simulation
+from fedmls.federation.trial.prepare import ENGINES, Source, node_files, problem_of, simulation
+from fedmls.results.events import read_events
 from fedmls.results.layout import MODEL
 
 ROUNDS = {"nvflare": 160, "flower": 14}  # some twenty seconds each
@@ -228,7 +229,7 @@ def await_moment(moment: Moment, folder: Path, run: Background) -> None:
 
 
 def exchange_times(folder: Path) -> list[float]:
-    return [event["time"] for event in events(folder) if "kind" in event]
+    return [event["time"] for event in read_events(folder) if "kind" in event]
 
 
 def is_equal(folder: Path, model: Any) -> str:

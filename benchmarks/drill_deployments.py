@@ -18,7 +18,7 @@ from fedmls.federation import Stopped
 from fedmls.federation.deploy import flower, nvflare
 from fedmls.federation.deploy.nvflare_kits import provision
 from fedmls.federation.deploy.processes import PRIVATE, marked
-from fedmls.federation.trial.prepare import events
+from fedmls.results.events import read_events
 
 VICTIM = "site-2"  # the node that things happen to
 TWIN = "twin"
@@ -126,7 +126,7 @@ class Background(threading.Thread):
 
 def exchanges(folder: Path) -> int:
     """How many were done in the job's folder."""
-    return max((event["exchanges"] for event in events(folder) if "kind" in event), default=0)
+    return max((event["exchanges"] for event in read_events(folder) if "kind" in event), default=0)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -145,6 +145,17 @@ def test_missing_and_old_packages(monkeypatch):
     assert "flower       flwr 1.2; needs flwr <1.42,>=1.41: pip install 'fedmls[flower]'" in text
 
 
+def test_what_is_not_broken_and_yet_wrong_is_pointed_at(monkeypatch):
+    found = doctor.examine(Path("results")) | {"broken": []}
+    sound = found | {"left_behind": {}, "disk": found["disk"] | {"free_gb": 50.0}}
+    assert doctor.lines(sound)[-1] == "Nothing is broken."
+    flower = {"flwr": {"version": "1.2", "wanted": ">=1.41", "fits": False}}
+    unfit = sound | {"extras": found["extras"] | {"flower": flower}, "left_behind": {"results/a": [3]}}
+    assert doctor.lines(unfit)[-1] == "Nothing that is needed is broken; see left behind, flower above."
+    little = sound | {"disk": found["disk"] | {"free_gb": 0.5}}
+    assert doctor.lines(little)[-1] == "Nothing that is needed is broken; see disk above."
+
+
 def test_folders_that_cannot_be_written_to(monkeypatch, tmp_path):
     def refused(**_):
         raise PermissionError
@@ -153,9 +164,11 @@ def test_folders_that_cannot_be_written_to(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)
     found = doctor.examine(tmp_path / "not" / "there")
     assert found["broken"] == [
-        "the compiled loop cannot be kept; set NUMBA_CACHE_DIR to a folder that can be written to"
+        "the compiled loop cannot be kept; set NUMBA_CACHE_DIR to a folder that can be written to",
+        f"results cannot be written to {doctor._short(str(tmp_path / 'not' / 'there'))}; go elsewhere or give --out",
     ]
     text = "\n".join(doctor.lines(found))
+    assert "Nothing" not in text
     assert "NOT writable" in text
     assert "there, which cannot be written to: go elsewhere or give --out" in text
     assert list(tmp_path.iterdir()) == []
@@ -283,6 +296,41 @@ def test_the_bar_says_it_where_there_is_one(capsys):
         bar.bar.refresh()
     assert progress.Bar.current is None
     assert "solving for the optimum" in capsys.readouterr().err
+
+
+def test_a_log_file_gets_lines_without_escape_codes(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with progress.Bar("sweep", 3, "runs", shown=True) as bar:
+        progress.Bar.tell("f* of seed 2 of 5")
+        progress.waiting("solving for the optimum", lambda: time.sleep(0.1), patience=0.01)
+        bar.update(1.5, 0.25, finished=1)
+        bar.update(3, 0.125)
+    written = capsys.readouterr().err
+    assert "\x1b" not in written
+    assert written.splitlines() == [
+        "sweep: 0/3 runs f* of seed 2 of 5",
+        "sweep: 0/3 runs f* of seed 2 of 5: solving for the optimum",
+        "sweep: 0/3 runs f* of seed 2 of 5",
+        "sweep: 1/3 runs gap 2.50e-01",
+        "sweep: 3/3 runs gap 1.25e-01",
+        "sweep: 3/3 runs gap 1.25e-01",
+    ]
+
+
+def test_the_bar_counts_finished_runs_only(monkeypatch):
+    shown = []
+    board, over = progress.Board(3), threading.Event()
+
+    class Bar:
+        def update(self, done, gap, finished):
+            shown.append((done, gap, finished))
+            over.set()
+
+    board.report(0, 1.0, 0.5)
+    board.written = 0.0
+    board.report(2, 0.75, 0.25)
+    board.show(Bar(), 4, over)
+    assert shown == [(5.75, 0.25, 5)]
 
 
 def test_the_optimum_is_waited_for(monkeypatch):

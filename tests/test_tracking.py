@@ -1,20 +1,29 @@
 """Callbacks: what they are told and when, and TensorBoard and MLflow read back by their own libraries."""
 
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 import fedmls
 from fedmls import tracking
+from fedmls.results import live as live_results
+from fedmls.results.live import LiveFolder
+from fedmls.results.model import read_model
 from fedmls.simulation import run as simulation_run
+from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
+from fedmls.simulation.sweeps import PlannedRun, run_all, store_key
 from tests.support.algorithms import NEEDS, SMALL_STEPS
+from tests.support.federations import federate
+from tests.support.live import CURVES, SETUP, half_done
 from tests.support.problems import lad, svm
 
 
@@ -392,3 +401,117 @@ def test_a_database_without_its_libraries_is_named(mlflow_uri, monkeypatch):
     monkeypatch.setattr(mlflow.tracking, "MlflowClient", no_library)
     with pytest.raises(ValueError, match=r"No module named 'sqlalchemy'.*run pip install 'fedmls\[mlflow\]'"):
         tracking.MLflow(uri="sqlite:///x.db")
+
+
+# Runs of a results folder as they go
+
+
+def followed(folder, work, tracker):
+    with tracking.Follower(folder, tracker) as follower:
+        work()
+    return follower
+
+
+def test_a_follower_logs_runs_as_they_go_and_all_their_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(tracking, "FOLLOW_SECONDS", 0.001)
+    diaries, runs = [], []
+
+    def work():
+        with LiveFolder(tmp_path, CURVES, [0, 1], SETUP | {"rounds": 300}) as live:
+            options = {"jobs": 1, "backend": "threads", "store": tmp_path / "runs", "follower": live}
+            with tracking.Follower(tmp_path, lambda: diaries.append(Diary()) or diaries[-1]):
+                runs.extend(run_all(list(CURVES.values()), svm(), RunConfig(300), [0, 1], **options))
+
+    monkeypatch.setattr(live_results, "WRITE_SECONDS", -1.0)
+    work()
+    assert len(diaries) == 4
+    names = {diary.told[0][1]["name"]: diary for diary in diaries}
+    for run in runs:
+        diary = names[f"{run.algorithm.name} {fedmls.algorithms.describe(run.algorithm)}, seed={run.seed}"]
+        assert diary.order == ["begin", *["row"] * 300, "end"]
+        assert [row["objective"] for row in diary.rows] == run.history["objective"].tolist()
+        assert diary.told[-1][2] is None
+
+
+def test_a_follower_tells_those_that_were_stopped_and_leaves_out_those_that_were_there(tmp_path):
+    diaries = []
+    half_done(tmp_path)  # one run is finished, one was under way
+
+    keys = [store_key(PlannedRun(a, svm(), RunConfig(4, seed=seed))) for a in CURVES.values() for seed in (0, 1)]
+
+    def again():
+        follower = tracking.Follower(tmp_path, lambda: diaries.append(Diary()) or diaries[-1])
+        with LiveFolder(tmp_path, CURVES, (0, 1), SETUP) as live, follower:
+            live.begin(keys)
+            (tmp_path / "live" / f"{keys[1]}.csv").write_text("round,objective\n1,2.5\n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        again()
+    (diary,) = diaries
+    assert diary.order == ["begin", "row", "end"]
+    assert isinstance(diary.told[-1][2], KeyboardInterrupt)
+
+
+def test_a_tracker_that_fails_does_not_stop_the_runs(tmp_path):
+    def work():
+        federate(svm(n=3), tmp_path, algorithm=fedmls.FedMLS(), rounds=3)
+
+    with pytest.warns(UserWarning, match="not all was logged: disk full"):
+        followed(tmp_path / "job", work, lambda: Diary(fail_at=2))
+    assert (tmp_path / "job" / "model.npz").exists()
+
+
+def test_a_federation_in_tensorboard(tmp_path):
+    def work():
+        federate(svm(n=3), tmp_path, algorithm=fedmls.FedMLSB(), rounds=4, certificate=True)
+
+    followed(tmp_path / "job", work, lambda: tracking.TensorBoard(tmp_path / "logs"))
+    (run,) = (tmp_path / "logs").iterdir()
+    assert run.name == "fedmlsb-lanes=3-seed=0"
+    read = EventAccumulator(str(run)).Reload()
+    assert [event.step for event in read.Scalars("objective")] == [1, 2, 3, 4]
+    for file in run.iterdir():
+        assert b"\x1b[" not in file.read_bytes()
+
+
+def test_the_model_of_a_federation_in_mlflow_predicts_as_scikit_learn_does(mlflow_uri, tmp_path, monkeypatch):
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.chdir(tmp_path)  # where MLflow puts its files
+    problem = svm(n=3)
+
+    def work():
+        federate(problem, tmp_path, algorithm=fedmls.FedMLSB(), rounds=4, certificate=True, standardise=True)
+
+    followed(tmp_path / "job", work, lambda: tracking.MLflow("clinics", uri=mlflow_uri))
+    client = MlflowClient(tracking_uri=mlflow_uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("clinics").experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["algorithm"] == "fedmlsb"
+    (logged,) = client.search_logged_models([run.info.experiment_id])
+    with tracking._quiet_mlflow():
+        import mlflow.sklearn
+
+        mlflow.set_tracking_uri(mlflow_uri)
+        pipeline = mlflow.sklearn.load_model(logged.model_uri)
+    model = read_model(tmp_path / "job")
+    X = pd.DataFrame(problem.matrix().toarray()[:, :4], columns=model.columns)
+    expected = ((X.to_numpy() - model.means) / model.scales) @ model.x[:4] + model.x[4]
+    assert pipeline.decision_function(X) == pytest.approx(expected)
+    assert {*pipeline.predict(X)} == {*model.classes}
+
+
+@pytest.mark.processes
+def test_an_experiment_is_tracked_from_the_command_line(tmp_path):
+    (tmp_path / "small.toml").write_text(
+        'rounds = 5\nseeds = 2\nalgorithms = ["fedavg"]\ndata = {name = "svm", rows = 60}\n'
+    )
+    command = [sys.executable, "-m", "fedmls", "run", "small.toml", "--jobs", "1", "--track"]
+    done = subprocess.run([*command, "tensorboard"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    folders = sorted(folder.name for folder in (tmp_path / "results" / "small" / "tensorboard").iterdir())
+    assert [name[-6:] for name in folders] == ["seed=0", "seed=1"]
+    refused = subprocess.run([*command, "wandb"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "tensorboard, mlflow" in refused.stderr

@@ -162,7 +162,20 @@ def broken(found: dict[str, Any]) -> list[str]:
         sentences.append(f"the compiled loop and NumPy disagree by {loop['difference']:.1e}; results cannot be trusted")
     if not found["cache"]["writable"]:
         sentences.append("the compiled loop cannot be kept; set NUMBA_CACHE_DIR to a folder that can be written to")
+    if not found["disk"]["writable"]:
+        sentences.append(f"results cannot be written to {found['disk']['folder']}; go elsewhere or give --out")
     return sentences
+
+
+def worries(found: dict[str, Any]) -> list[str]:
+    """Return what is not broken and yet not as it should be: the names of the lines that tell it."""
+    unfit = [name for name, needed in found["extras"].items() if any(_is_unfit(one) for one in needed.values())]
+    little = ["disk"] if found["disk"]["free_gb"] < LOW_DISK_GB else []
+    return [*little, *(["left behind"] if found["left_behind"] else []), *unfit]
+
+
+def _is_unfit(package: dict[str, Any]) -> bool:
+    return package["version"] is not None and not package["fits"]
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -186,7 +199,10 @@ def lines(found: dict[str, Any]) -> list[str]:
     text = [f"{name:<15}{value}" for name, value in rows.items()]
     text += [f"{'left behind':<15}{_left(*one)}" for one in found["left_behind"].items()] + ["extras"]
     text += [f"  {name:<13}{_extra(name, needed)}" for name, needed in found["extras"].items()]
-    return text + ([f"BROKEN: {sentence}" for sentence in found["broken"]] or ["Nothing is broken."])
+    if found["broken"]:
+        return text + [f"BROKEN: {sentence}" for sentence in found["broken"]]
+    worth = ", ".join(worries(found))
+    return [*text, f"Nothing that is needed is broken; see {worth} above." if worth else "Nothing is broken."]
 
 
 def _left(folder: str, processes: list[int]) -> str:

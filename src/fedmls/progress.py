@@ -12,6 +12,7 @@ import numpy as np
 
 T = TypeVar("T")
 WAITED_FOR = "fedmls-waited-for"
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
 
 
 class Bar:
@@ -24,41 +25,80 @@ class Bar:
         self.name, self.total, self.unit = name, total, unit
         self.bar: Any = None
         self.drawn = 0.0
+        self.note = "preparing"
 
     def __enter__(self) -> "Bar":
         if self.shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-            self.bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"),
-                TextColumn("{task.fields[note]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True, force_terminal=True),
-                transient=True,
-            )
+            self.bar = self._on_a_terminal() if sys.stderr.isatty() else PlainLines()
             self.bar.start()
-            self.task = self.bar.add_task(self.name, total=self.total, unit=self.unit, note="preparing")
+            self.task = self.bar.add_task(self.name, total=self.total, unit=self.unit, note=self.note, finished=0)
             Bar.current = self
         return self
 
-    def update(self, done: float, gap: float | None = None) -> None:
+    def _on_a_terminal(self) -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[finished]:.0f}/{task.total:.0f} {task.fields[unit]}"),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True, force_terminal=True),
+            transient=True,
+        )
+
+    @classmethod
+    def tell(cls, note: str) -> None:
+        """Show on the bar, if there is one, what is being done."""
+        if cls.current is not None:
+            cls.current.say(note)
+
+    def update(self, done: float, gap: float | None = None, finished: int | None = None) -> None:
+        """Show how much is done, and the gap. finished: how many are done whole, if not all that ``done`` counts."""
         if self.bar is not None and (time.monotonic() - self.drawn > 0.1 or done >= self.total):
             self.drawn = time.monotonic()
             note = "" if gap is None or gap != gap else f"gap {gap:.2e}"
-            self.bar.update(self.task, completed=done, note=note)
+            self.bar.update(self.task, completed=done, note=note, finished=done if finished is None else finished)
 
     def say(self, note: str) -> None:
+        self.note = note
         self.bar.update(self.task, note=note)
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
             Bar.current = None
+
+
+class PlainLines:
+    """What a bar is where there is no terminal, as in a log file: a line every few seconds, without escape codes."""
+
+    def __init__(self) -> None:
+        self.name, self.fields, self.written = "", dict[str, Any](), -LINE_SECONDS
+
+    def start(self) -> None:
+        """Do nothing: the first line comes with the first news."""
+
+    def add_task(self, name: str, **fields: Any) -> int:
+        self.name, self.fields = name, fields
+        return 0
+
+    def update(self, _: int, **fields: Any) -> None:
+        self.fields |= fields
+        if time.monotonic() - self.written >= LINE_SECONDS:
+            self.refresh()
+
+    def refresh(self) -> None:
+        self.written = time.monotonic()
+        line = "{}: {finished:.0f}/{total} {unit} {note}".format(self.name, **self.fields)
+        print(line.rstrip(), file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        self.refresh()
 
 
 def waiting(what: str, work: Callable[[], T], patience: float = 1.0) -> T:
@@ -99,8 +139,9 @@ def _show(what: str, stack: ExitStack) -> None:
     """On the bar, if there is one, else on a line of its own; ``stack`` takes it away."""
     bar = Bar.current
     if bar is not None:
-        bar.say(what)
-        stack.callback(bar.say, "preparing")
+        before = bar.note
+        bar.say(what if before == "preparing" else f"{before}: {what}")
+        stack.callback(bar.say, before)
     elif sys.stderr.isatty():
         from rich.console import Console
 
@@ -137,7 +178,7 @@ class Board:
     def show(self, bar: Bar, before: int, done: threading.Event) -> None:
         """Move the bar until all is done; for a thread of its own."""
         while not done.wait(0.2):
-            begun = np.flatnonzero(self.numbers[:, 0])
-            bar.update(
-                before + float(self.numbers[:, 0].sum()), float(self.numbers[begun[-1], 1]) if begun.size else None
-            )
+            shares, gaps = self.numbers.T
+            begun = np.flatnonzero(shares)
+            gap = float(gaps[begun[-1]]) if begun.size else None
+            bar.update(before + float(shares.sum()), gap, finished=before + int((shares >= 1).sum()))

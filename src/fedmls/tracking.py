@@ -10,21 +10,32 @@ A run that goes on from a checkpoint begins with the rows of the checkpoint: a c
 order. An exception in a callback ends the run, with its checkpoint saved; all callbacks are told the end.
 """
 
+import logging
 import math
 import re
+import threading
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
+import numpy as np
+
+from fedmls.algorithms import from_dict
+from fedmls.results.events import Event, end_of, history_of, read_events
+from fedmls.results.layout import MODEL, RUNS
+from fedmls.results.live import LiveReader, LiveRun
+from fedmls.results.model import read_model
 from fedmls.results.read import read_runs, read_setup
 from fedmls.simulation.observers import Callback
 from fedmls.simulation.run import about_run
 from fedmls.types import Run
 
 FLUSH_SECONDS = 2.0
+FOLLOW_SECONDS = 1.0  # between two looks at a results folder
 
 
 def log(runs: Iterable[Run] | str | Path, callback: Callback, **more: Any) -> None:
@@ -42,6 +53,122 @@ def log(runs: Iterable[Run] | str | Path, callback: Callback, **more: Any) -> No
             callback(row)
         if hasattr(callback, "end"):
             callback.end(run, None)
+
+
+class Tracker(Protocol):
+    """A callback with all that it may have."""
+
+    def begin(self, about: dict[str, Any]) -> None: ...
+    def __call__(self, row: dict[str, float]) -> None: ...
+    def end(self, run: "Run | LiveRun | None", error: BaseException | None) -> None: ...
+
+
+class Follower:
+    """Logs the runs of a results folder as they go, each with a tracker of its own, while it is entered.
+
+    A thread follows the files that an experiment or a federation writes; at the end the rest is logged, too. Runs that
+    were finished before are not logged again. The runs come first: if a tracker fails, a warning says so at the end.
+    """
+
+    def __init__(self, folder: Path, tracker: Callable[[], Tracker]) -> None:
+        self.folder, self.tracker, self.reader = folder, tracker, LiveReader(folder)
+        self.open: dict[str, tuple[Tracker, int]] = {}  # by key, with the rows that were logged
+        self.ended: set[str] = set()
+        self.failure: Exception | None = None
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.began = time.time()
+        self.ended = {file.stem for file in (self.folder / RUNS).glob("*.parquet")}
+        self.thread.start()
+        return self
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        self.over.set()
+        self.thread.join()
+        self._look()
+        for tracker, _rows in self.open.values():
+            self._try(lambda tracker=tracker: tracker.end(None, error))  # type: ignore[misc]
+        if self.failure is not None:
+            warnings.warn(f"not all was logged: {self.failure}", stacklevel=2)
+
+    def _follow(self) -> None:
+        while not self.over.wait(FOLLOW_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        if self.failure is None:
+            self._try(self._log)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self.failure = self.failure or error
+
+    def _log(self) -> None:
+        live = self.reader.read()
+        if live is not None and live.began >= self.began:
+            for run in live.runs:
+                if run.key not in self.ended and run.history is not None:
+                    self._log_run(run, live.setup)
+        events = read_events(self.folder)
+        setup = read_setup(self.folder) if events else {}
+        if "job" in setup and setup["run"] not in self.ended:
+            self._log_federation(events, setup)
+
+    def _log_run(self, run: LiveRun, setup: dict[str, Any]) -> None:
+        about = about_run(from_dict(run.algorithm), run.names["seed"], setup["batch"], None, problem=setup["problem"])
+        self._rows(run.key, about | {"rounds": setup["rounds"]}, run.history)
+        if run.finished:
+            self._end(run.key, run)
+
+    def _log_federation(self, events: list[Event], setup: dict[str, Any]) -> None:
+        job, key = setup["job"], setup["run"]
+        about = about_run(from_dict(job["algorithm"]), job["seed"], job["batch"], None, problem=setup["problem"])
+        self._rows(key, about | {"rounds": job["rounds"]}, history_of(events))
+        if end_of(events) in ("finished", "proved") and (self.folder / MODEL).exists():
+            tracker = self.open[key][0]
+            if isinstance(tracker, MLflow):
+                tracker.log_model(pipeline_of(self.folder))
+            self._end(key, None)
+
+    def _rows(self, key: str, about: dict[str, Any], history: Any) -> None:
+        """Log the rows that are new."""
+        if key not in self.open:
+            tracker = self.tracker()
+            tracker.begin(about)
+            self.open[key] = tracker, 0
+        tracker, logged = self.open[key]
+        for row in history.iloc[logged:].to_dict("records"):
+            tracker(row)
+        self.open[key] = tracker, len(history)
+
+    def _end(self, key: str, run: LiveRun | None) -> None:
+        tracker, _ = self.open.pop(key)
+        self.ended.add(key)
+        tracker.end(run, None)
+
+
+def pipeline_of(folder: Path) -> Any:
+    """Return the model of a results folder as a fitted scikit-learn pipeline."""
+    from sklearn.linear_model import LinearRegression
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import LinearSVC
+
+    model = read_model(folder)
+    p = len(model.columns)
+    scaler, linear = StandardScaler(), LinearSVC() if model.classes else LinearRegression()
+    scaler.mean_, scaler.scale_, scaler.n_features_in_ = model.means, model.scales, p
+    scaler.feature_names_in_ = np.array(model.columns, dtype=object)
+    start = float(model.x[p]) if model.intercept else 0.0
+    linear.coef_, linear.intercept_ = model.x[:p], start
+    if model.classes:
+        linear.coef_, linear.intercept_, linear.classes_ = model.x[None, :p], np.array([start]), np.array(model.classes)
+    linear.n_features_in_ = p
+    return Pipeline([("scale", scaler), ("model", linear)])
 
 
 class TensorBoard:
@@ -71,7 +198,7 @@ class TensorBoard:
             event.summary.value.add(tag=name, simple_value=value)
         self._writer.add_event(event)
 
-    def end(self, run: Run, error: BaseException | None) -> None:
+    def end(self, run: Run | LiveRun | None, error: BaseException | None) -> None:
         self._writer.close()
 
 
@@ -111,13 +238,45 @@ class MLflow:
         self._client.log_batch(self._run, metrics=self._rows)
         self._rows, self._sent = [], time.time()
 
-    def end(self, run: Run, error: BaseException | None) -> None:
+    def log_model(self, pipeline: Any) -> None:
+        """Log a scikit-learn pipeline as the run's model: mlflow.sklearn.load_model gives it back."""
+        import sklearn
+
+        with _quiet_mlflow():
+            mlflow, flavour = _load("mlflow", "mlflow"), _load("mlflow.sklearn", "mlflow")
+            before = mlflow.get_tracking_uri()
+            mlflow.set_tracking_uri(self._client.tracking_uri)
+            needs = [f"scikit-learn=={sklearn.__version__}", "fedmls"]
+            try:
+                with mlflow.start_run(run_id=self._run):
+                    flavour.log_model(
+                        pipeline, name="model", serialization_format="cloudpickle", pip_requirements=needs
+                    )
+            finally:
+                mlflow.set_tracking_uri(before)
+
+    def end(self, run: Run | LiveRun | None, error: BaseException | None) -> None:
         stopped = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
         try:
             self._send()
-            self._client.set_tag(self._run, "diverged", str(run.diverged))
+            if run is not None:
+                self._client.set_tag(self._run, "diverged", str(run.diverged))
         finally:
             self._client.set_terminated(self._run, "FINISHED" if error is None else stopped)
+
+
+@contextmanager
+def _quiet_mlflow() -> Iterator[None]:
+    """Keep MLflow from warning of its own code, and of a format that is that of every scikit-learn model."""
+    logger = logging.getLogger("mlflow.sklearn")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _client(uri: str | None) -> Any:

@@ -203,18 +203,22 @@ class Algorithm(ABC, Generic[ServerT, ClientT, DownT, UpT]):
 
     Of what stands before ``init`` most say nothing but their name.
 
+    title: what it is called in tables and figures; the name of the class unless given.
     references: for privacy, what each field of Up is compared with: a field of Down, or None where it is a difference
     already. Clients clip what is left, and add noise to it. An algorithm without references does not go with privacy.
     participants: so many clients, drawn at random, take part in a round; None for all.
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
     references: ClassVar[References] = {}
     participants: int | None = None
 
     def __init_subclass__(cls) -> None:
-        """Set Down and Up, which the class names in ``Algorithm[Server, Client, Down, Up]``."""
+        """Set the title, and Down and Up, which the class names in ``Algorithm[Server, Client, Down, Up]``."""
         super().__init_subclass__()
+        if "title" not in cls.__dict__:
+            cls.title = cls.__name__
         for base in cls.__dict__.get("__orig_bases__", ()):
             if get_origin(base) is Algorithm:
                 _, _, cls.Down, cls.Up = get_args(base)  # type: ignore[method-assign]

@@ -358,6 +358,20 @@ def test_the_first_claim_of_fedmlsd_is_told_again():
     assert line.endswith("against FedAvg alone: 4 of 4 (100%); against all 2 rivals: 1 of 4 (25%).")
 
 
+def test_nothing_is_said_of_no_pairs():
+    methods = ("fedmlsb", "fedmlsd-auto", "fedavg", "admm")
+    one = made_up([[3, 4, 5, 6], [3, 4, 5, 6], [3, 4, NAN, 6], [NAN] * 4], methods=methods, seen=("p",))
+    none = made_up([[NAN] * 4] * 4, methods=methods)
+    for done in (one, none):
+        said = "\n".join(tables.sentences(done))
+        assert "of 0" not in said
+        assert "0 pairs" not in said.replace("; 0 pairs are reached", "")
+    assert "none is reached at 0.0001" in "\n".join(tables.sentences(one))
+    assert "No pair at 0.01, 0.001 and 0.0001 is reached by FedMLS-B or by a rival." in tables.sentences(none)
+    (ranked,) = tables.ranking(none)
+    assert ranked.startswith("None of the 4 pairs of problem and target is reached")
+
+
 def test_nothing_is_said_of_methods_that_were_not_run():
     assert tables.sentences(made_up([[1]] * 4, methods=["bundle"])) == []
     assert not any("FedMLS-B" in line for line in tables.sentences(COUNTED))

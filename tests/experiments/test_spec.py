@@ -90,7 +90,7 @@ def test_the_documentation_has_every_key():
 
 
 def test_grids_and_their_names():
-    assert labels("fedmlsd") == [("FedMLSD", "", "")]
+    assert labels("fedmlsd") == [("FedMLS-D", "", "")]
     assert labels({"name": "fedmls", "lam0": 2}) == [("FedMLS", "", "λ₀ = 2")]
     assert labels({"name": "fedmls", "lam0": [2], "paired": True}) == [("FedMLS", "", "λ₀ = 2")]
     both = labels({"name": "fedmls", "lam0": [1, 2], "T0": [3, 4]})

@@ -16,13 +16,17 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 
 import fedmls
 from fedmls import federation, report
 from fedmls.report import about, numerals, tables
 from fedmls.report.curves import Curve, costs_of, measures_of
+from fedmls.report.figure import draw
+from fedmls.results.model import read_model
 from fedmls.results.read import Seeds
 from fedmls.results.write import partition_table, write_results
+from tests.support.federations import federate
 from tests.support.problems import svm
 
 ROOT = Path(__file__).parents[2]
@@ -306,13 +310,90 @@ def test_a_folder_of_a_federation(tmp_path):
     job.write(tmp_path / "job")
     federation.drive(tmp_path / "job", federation.InProcess(sorted((tmp_path / "parts").glob("*.toml"))))
     summary = report.summarise([tmp_path / "job"])
-    assert summary["folders"][0]["lead"].startswith("One run of fedmls, paired=True")
+    assert summary["folders"][0]["lead"].startswith("One run of FedMLS, paired=True")
     assert [y["key"] for y in summary["chart"]["y"]] == ["certified_gap", "objective"]
     assert [bar["client"] for bar in summary["clients"][0]["bars"]] == ["site-1", "site-2", "site-3"]
     (again,) = summary["setup"]["commands"]
     assert again["command"] == "fedmls federate --job job.toml"
     assert federation.Job.from_dict(tomllib.loads(again["file"])) == job
     assert "Log axes" in report.write([tmp_path / "job"]).read_text(encoding="utf-8")
+
+
+def test_the_page_of_a_federation_tells_its_job_and_its_model(tmp_path):
+    job = {"algorithm": fedmls.FedMLSB(), "rounds": 3, "standardise": True, "weights": "rows", "secure": False}
+    federate(svm(n=3), tmp_path, **job)
+    summary = report.summarise([tmp_path / "job"])
+    facts = {row["name"]: row["values"] for row in summary["setup"]["facts"]}
+    assert facts["columns scaled (standardise)"] == ["yes"]
+    assert facts["weights of the nodes"] == ["rows"]
+    assert facts["secure sums"] == ["no"]
+    (shown,) = summary["coefficients"]
+    model = read_model(tmp_path / "job")
+    order = np.argsort(-np.abs(model.x[:4]))
+    assert [row["name"] for row in shown["rows"]] == [model.columns[i] for i in order]
+    assert [row["texts"][0] for row in shown["rows"]] == [numerals.small(model.x[i] / model.scales[i]) for i in order]
+    constant = model.x[4] - (model.x[:4] / model.scales) @ model.means
+    assert shown["intercept"] == numerals.small(constant)
+    assert summary["scores"] == [None]
+    text = report.write([tmp_path / "job"]).read_text(encoding="utf-8")
+    assert "above 0 the model predicts 1, else -1" in text
+
+
+def test_scores_on_held_out_rows_are_shown(trial):
+    scores = {"rows": 12, "values": {"accuracy": 0.75, "auc": 0.8125, "auc_error": 0.01}}
+    told = {"together": scores, "nodes": {}, "without": {"south": EVIL}, "notes": ["rounded"]}
+    (trial / "setup.json").write_text(json.dumps(SETUP | {"held_out": told}), encoding="utf-8")
+    (shown,) = report.summarise([trial])["scores"]
+    assert shown["rows"] == [{"name": "all nodes", "cells": ["12", "0.750", "0.812"]}]
+    assert shown["notes"] == ["rounded", f"without south: {EVIL}"]
+    text = report.write([trial]).read_text(encoding="utf-8")
+    assert "On held-out rows" in text
+    assert EVIL not in text
+
+
+# A figure for a paper
+
+
+def test_a_figure_is_as_wide_as_is_asked(trial):
+    from matplotlib import image
+
+    files = draw(trial, x="bytes", width=3.5)
+    assert [file.name for file in files] == ["figure-bytes.png", "figure-bytes.pdf"]
+    assert image.imread(files[0]).shape[1] == 3.5 * 200
+    (narrow, _) = draw(trial, x="bytes", methods=["fedavg"], width=2.0, out=trial / "mine.pdf")
+    assert narrow == trial / "mine.png"
+    assert image.imread(narrow).shape[1] == 400
+
+
+def test_the_lines_of_a_figure_are_the_medians_of_the_report(trial, monkeypatch):
+    drawn, original = {}, Axes.plot
+
+    def plot(ax, x, y, **options):
+        drawn[options["label"]] = (list(x), list(y))
+        return original(ax, x, y, **options)
+
+    monkeypatch.setattr(Axes, "plot", plot)
+    draw(trial, x="bytes")
+    assert list(drawn) == ["FedMLS, λ₀ = 1", "FedAvg, η₀ = 1"]  # the best parameter of each
+    summary = report.summarise([trial])
+    for name, (x, y) in drawn.items():
+        curve = curve_of(summary, name)
+        assert x == curve["x"]["bytes"]
+        assert y == pytest.approx(curve["y"]["relative_gap"]["median"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"x": "byte"}, "unknown x 'byte': did you mean 'bytes'?"),
+        ({"y": "accuracy"}, "unknown y 'accuracy'"),
+        ({"methods": ["FedAvgg"]}, "unknown method 'FedAvgg': did you mean 'FedAvg'?"),
+        ({"width": 0.5}, "width is 0.5; it must be a number of at least 1.5"),
+    ],
+)
+def test_what_a_figure_cannot_show_is_named(trial, options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        draw(trial, **options)
 
 
 # Clients and set-up
@@ -449,7 +530,7 @@ def evil(tmp_path):
 def test_names_from_files_are_text(tmp_path):
     text = report.write([evil(tmp_path)]).read_text(encoding="utf-8")
     found = Elements(text)
-    assert found.tags.count("script") == 3  # data, plotly, ours
+    assert found.tags.count("script") == 4  # data, plotly, ours
     assert "i" not in {tag for tag in found.tags if tag == "evil"}
     assert text.count("<script>window") == 0
     assert sum(EVIL in one for one in found.texts) > 10
@@ -632,6 +713,32 @@ def test_the_switches_work(trial, visit):
     assert (drawn["x"][1], drawn["y"][1]) == ("linear", "linear")
 
 
+def test_labels_of_logarithmic_axes_are_whole_numbers(tmp_path, visit):
+    gaps = 10.0 ** -np.linspace(0, 6, 40)
+    wide = report.write([folder(tmp_path / "wide", runs("M", "", [gaps]))])
+    page = visit(wide)
+    labels = "(name) => document.getElementById('chart')._fullLayout[name].ticktext"
+    page.wait_for_selector("#chart .ytick text")
+    page.wait_for_timeout(200)
+    assert page.evaluate(labels, "xaxis") == ["1", "2", "5", "10", "20", "50"]
+    assert page.evaluate(labels, "yaxis")[-1] == "10<sup>0</sup>"
+    assert "10<sup>−3</sup>" in page.evaluate(labels, "yaxis")
+    flip(page, "x", "bytes")
+    page.wait_for_timeout(200)
+    assert page.evaluate(labels, "xaxis") == ["200 B", "500 B", "1 kB", "2 kB", "5 kB"]
+    page.evaluate("Plotly.relayout('chart', { 'xaxis.range': [3, 3.2] })")  # as by dragging
+    page.wait_for_timeout(200)
+    assert page.evaluate(labels, "xaxis") == ["1 kB", "1.2 kB", "1.4 kB"]
+
+
+def test_the_legend_is_beside_the_curves_where_there_is_room(trial, visit):
+    for width, beside in ((1280, True), (390, False)):
+        page = visit(report.write([trial]), viewport={"width": width, "height": 800})
+        chart, legend = (page.locator(name).bounding_box() for name in ("#chart", "#legend"))
+        assert (legend["x"] >= chart["x"] + chart["width"]) == beside
+        assert (legend["y"] >= chart["y"] + chart["height"]) != beside
+
+
 def test_spread_and_legend(trial, visit):
     page = visit(report.write([trial]))
     quartiles = page.evaluate(DRAWN)["bands"][0]
@@ -684,7 +791,7 @@ def test_scripts_in_names_are_shown_and_not_run(tmp_path, visit):
     assert EVIL in page.locator("#chart .hovertext").first.text_content()
     flip(page, "y", "objective")
     assert page.evaluate("window.ran") is None
-    assert page.locator("script").count() == 3
+    assert page.locator("script").count() == 4
 
 
 def test_the_policy_runs_no_other_script(trial, browser):

@@ -64,6 +64,7 @@ class CoCoA(Algorithm[Server, Client, Down, Up]):
     """
 
     name: ClassVar[str] = "cocoa"
+    title: ClassVar[str] = "CoCoA+"
     traits: ClassVar[Traits] = Traits(certifies=True, needs_rows=True, needs_no_l1=True, needs_l2=True)
     passes: int = 1
     sigma: float = 1.0

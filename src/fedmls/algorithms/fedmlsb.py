@@ -144,6 +144,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
     """lanes: step lengths tried in one exchange. More take fewer exchanges and more bytes."""
 
     name: ClassVar[str] = "fedmlsb"
+    title: ClassVar[str] = "FedMLS-B"
     traits: ClassVar[Traits] = Traits(
         numbers=("f", "H", "terms", "mu", "numbers", "a"),
         proves=True,

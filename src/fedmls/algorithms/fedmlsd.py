@@ -104,6 +104,7 @@ class FedMLSD(Algorithm[Server, Client, Down, Up]):
     """
 
     name: ClassVar[str] = "fedmlsd"
+    title: ClassVar[str] = "FedMLS-D"
     lam0: float | str = "auto"
     T0: float = 1.0
     T: float | Power | None = None

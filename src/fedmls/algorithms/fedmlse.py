@@ -70,6 +70,7 @@ class FedMLSE(Algorithm[Server, Client, Down, Up]):
     """
 
     name: ClassVar[str] = "fedmlse"
+    title: ClassVar[str] = "FedMLS-E"
     references: ClassVar[References] = {"y": "y", "x": "y", "numbers": None}
     lam0: float | str = 1.0
     T0: float = 1.0

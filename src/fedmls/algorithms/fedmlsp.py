@@ -60,6 +60,7 @@ class FedMLSP(Algorithm[Server, Client, Down, Up]):
     """μ_k = λ_k/n with λ_k = lam0/k, or constant ``lam``; T_k = ⌈T0 k⌉ or constant ``T``; participants: τ."""
 
     name: ClassVar[str] = "fedmlsp"
+    title: ClassVar[str] = "FedMLS-P"
     references: ClassVar[References] = {"du_tilde": None, "du": None}
     participants: int
     lam0: float = 1.0

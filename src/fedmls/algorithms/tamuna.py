@@ -65,6 +65,7 @@ class Tamuna(Algorithm[Server, Client, Down, Up]):
     """
 
     name: ClassVar[str] = "tamuna"
+    title: ClassVar[str] = "TAMUNA"
     eta0: float = 0.01
     s: int = 2
     eta: float | Power | None = None

@@ -36,7 +36,7 @@ class Standing(NamedTuple):
     without: int
 
     def __str__(self) -> str:
-        return f"{self.near} of {self.pairs} ({self.near / max(1, self.pairs):.0%})"
+        return f"{self.near} of {self.pairs} ({self.near / self.pairs:.0%})"
 
 
 def standing(costs: pd.DataFrame, name: str, against: Sequence[str]) -> Standing:
@@ -74,6 +74,8 @@ def against_rivals(done: Comparison, name: str) -> list[str]:
     if name not in done.methods or not others:
         return []
     whole, title = standing(at(costs, *CLOSE), name, others), _title(name)
+    if not whole.pairs:
+        return [f"No pair at {_listed(CLOSE)} is reached by {title} or by a rival."]
     ours = [own for own in averaging(done) if method_of(own).ours == "grid"]
     seen = [problem for problem, entry in done.problems.items() if entry.seen]
     lines = [
@@ -81,8 +83,8 @@ def against_rivals(done: Comparison, name: str) -> list[str]:
         f"{_listed(CLOSE)}. Both sides reach {whole.both} of these pairs, {title} alone {whole.alone}, a rival alone "
         f"{whole.without}. By target: {_by_target(costs, name, others)}."
     ]
-    if seen:
-        rest = unseen(done, costs)
+    rest = unseen(done, costs)
+    if seen and standing(at(rest, *CLOSE), name, others).pairs:
         lines.append(
             f"{title} without the {len(seen)} problems that were looked at while FedMLS-B was designed: "
             f"{standing(at(rest, *CLOSE), name, others)}. By target: {_by_target(rest, name, others)}."
@@ -94,7 +96,8 @@ def against_rivals(done: Comparison, name: str) -> list[str]:
 
 
 def _by_target(costs: pd.DataFrame, name: str, others: list[str]) -> str:
-    return ", ".join(f"{standing(at(costs, target), name, others)} at {target:g}" for target in TARGETS)
+    found = {target: standing(at(costs, target), name, others) for target in TARGETS}
+    return ", ".join(f"{one if one.pairs else 'none is reached'} at {target:g}" for target, one in found.items())
 
 
 def earlier_claim(done: Comparison) -> list[str]:
@@ -103,6 +106,8 @@ def earlier_claim(done: Comparison) -> list[str]:
     if DUAL not in done.methods or not some:
         return []
     costs = table(done)
+    if not standing(costs, DUAL, some).pairs:
+        return []
     return [
         f"{_title(DUAL)}, as it was judged first, at all four targets against {titles(some)} alone: "
         f"{standing(costs, DUAL, some)}; against all {len(rivals(done))} rivals: {standing(costs, DUAL, rivals(done))}."
@@ -165,12 +170,13 @@ def proofs(done: Comparison) -> list[str]:
     quick = last.loc[last["exchanges"] <= SOON, "problem"]
     slow = [problem for problem in narrow if problem not in {*quick}]
     title = _title(BEST)
-    return [
+    said = [
         f"{title} has proved a relative gap within {SLACK:g} times the exchanges of the true one, plus {PLUS}, on "
         f"{int(soon.sum())} of {len(found)} pairs" + (f"; not on {_pairs(late)}." if late else "."),
         f"{title} is at {TARGETS[-1]:g} within {SOON} exchanges on {len(quick)} of {len(narrow)} problems with at most "
         f"{COLUMNS} columns" + (f"; not on {_listed(slow)}." if slow else "."),
     ]
+    return [sentence for sentence, counted in zip(said, (found, narrow), strict=True) if len(counted)]
 
 
 def lost(done: Comparison, name: str) -> list[list[str]]:

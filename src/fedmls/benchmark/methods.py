@@ -339,8 +339,8 @@ def _around_fair_start(name: str) -> Method:
 
     more = "every client's upload" if make(UNIT, 1.0).traits.aggregate == "stack" else ""
     if make(UNIT, 1.0) == make(UNIT, 2.0):
-        return Method(algorithm.__name__, "nothing", untuned(lambda s: make(s, 1.0)), more=more)
-    return Method(algorithm.__name__, "its fair start, with c D0/Ḡ for D0/Ḡ", along(make, 0.1, 10), more=more)
+        return Method(algorithm.title, "nothing", untuned(lambda s: make(s, 1.0)), more=more)
+    return Method(algorithm.title, "its fair start, with c D0/Ḡ for D0/Ḡ", along(make, 0.1, 10), more=more)
 
 
 def method_of(name: str) -> Method:

@@ -127,13 +127,17 @@ def ranking(done: Comparison) -> list[str]:
         return []
     costs = table(done)
     reached = int(np.isfinite(costs[some].min(axis=1)).sum())
+    if not reached:
+        return [
+            f"None of the {len(costs)} pairs of problem and target is reached by a method that needs only averages."
+        ]
     lines = [
         f"{len(costs)} pairs of problem and target, {len(costs) - reached} of them reached by no method that needs "
         f"only averages. On the other {reached}, first or within 10% of the first in exchanges:"
     ]
     near = {name: int(near_first(costs, [name], some).sum()) for name in some}
     for name in sorted(some, key=lambda name: -near[name]):
-        lines.append(f"  {near[name]:4d} ({near[name] / max(1, reached):4.0%})  {method_of(name).title}")
+        lines.append(f"  {near[name]:4d} ({near[name] / reached:4.0%})  {method_of(name).title}")
     return lines
 
 

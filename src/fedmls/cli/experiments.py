@@ -1,4 +1,4 @@
-"""The commands of experiments: reproduce, run, compare, report, plan."""
+"""The commands of experiments: reproduce, run, compare, report, watch, figure, plan."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,8 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import methods, one_of_names, problems
-from fedmls.cli.output import model_told, print_cells, print_table, runs_told, say, typed
+from fedmls.cli.following import Track, Watch, tracker, watched
+from fedmls.cli.output import model_told, print_cells, print_table, report_command, runs_told, say, typed
 
 
 @app.command()
@@ -27,6 +28,8 @@ def reproduce(
             help="Where clients compute: cpu, or cuda, an NVIDIA GPU.", autocompletion=one_of_names("cpu", "cuda")
         ),
     ] = "cpu",
+    watch: Watch = False,
+    track: Track = None,
 ) -> None:
     """The experiment of the FedMLS paper: four methods on an SVM split over ten clients.
 
@@ -47,10 +50,12 @@ def reproduce(
     name = f"paper-{rounds}-rounds" + (f"-holdout-{holdout:g}" if holdout else "")
     folder = check_folder(out or Path("results") / name)
     say(runs_told(spec, folder))
-    done = Experiment(spec).run(folder, command=typed(), jobs=jobs, device=device)
-    print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, mean ± spread over seeds")
+    followers = tracker(track, folder)
+    with watched(folder, watch):
+        done = Experiment(spec).run(folder, command=typed(), jobs=jobs, device=device, followers=followers)
+    print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, the median over seeds")
     say(*paper.sentences(done), *model_told(folder))
-    say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
+    say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()), report_command(folder))
 
 
 @app.command()
@@ -74,6 +79,8 @@ def run(
     dask: Annotated[
         str | None, typer.Option(help="Send the runs to the Dask scheduler at this address.", metavar="ADDRESS")
     ] = None,
+    watch: Watch = False,
+    track: Track = None,
     example: Annotated[
         bool, typer.Option("--example", help="Print a file to start from, or FILE; run nothing.")
     ] = False,
@@ -99,10 +106,12 @@ def run(
     folder = check_folder(out or spec.out or Path("results") / Path(file).stem)
     experiment = Experiment(spec)
     say(*filter(None, [spec.title]), *experiment.sentences(), runs_told(spec, folder))
-    done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask, device=device)
-    print_table(best(done.summary, spec.config.target), "Best of each method, mean ± spread over seeds")
+    followers = tracker(track, folder)
+    with watched(folder, watch):
+        done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask, device=device, followers=followers)
+    print_table(best(done.summary, spec.config.target), "Best of each method, the median over seeds")
     say(*model_told(folder))
-    say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()))
+    say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()), report_command(folder))
 
 
 @app.command()
@@ -176,10 +185,12 @@ def compare(
     tables.write(done, profile_by, markdown)
     if len(chosen) <= 3:
         for name, target in ((name, target) for name in chosen for target in comparing.TARGETS):
-            print_cells(tables.costs_of(done, name, target), f"{name} to a relative gap of {target:g}", names=1)
+            print_cells(
+                tables.costs_of(done, name, target), f"{name} to a relative gap of {target:g}", 1, ["passes", "MB"]
+            )
         say("* the fewest of its group; parameters: those of the best grid point", "")
     else:
-        print_cells(tables.scores(done), "Problems on which a method is first or within 10% in exchanges", names=1)
+        print_cells(tables.scores(done), "Problems on which a method is first or within 10% in exchanges", 1)
     say(*tables.sentences(done))
     say("Files:", *(f"  {file}" for file in sorted(out.iterdir()) if file.is_file()))
 
@@ -203,6 +214,68 @@ def report(
         import webbrowser
 
         webbrowser.open(file.resolve().as_uri())
+
+
+@app.command()
+@reports_errors
+def watch(
+    folder: Annotated[Path, typer.Argument(help="A results folder.", metavar="DIR")],
+    port: Annotated[
+        int, typer.Option(help="The port of the page; any that is free unless given.", min=0, max=65535)
+    ] = 0,
+    open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """A page that follows a run, a sweep or a federation as it goes: curves, exchanges, bytes, time left.
+
+    DIR is the results folder of fedmls run, reproduce or federate, running or not. Only this machine can see the page.
+    Ctrl-C ends it, and not what it follows.
+    """
+    from threading import Event
+
+    from fedmls.watch import Server
+
+    if not folder.is_dir():
+        what = "it is no folder" if folder.exists() else "it is not there yet"
+        raise ValueError(f"{folder}: {what}; give the results folder of a run, which has one once its f* is known")
+    with Server(folder, port) as server:
+        say(f"{folder} is shown at {server.url} (Ctrl-C to end)")
+        if open_:
+            import webbrowser
+
+            webbrowser.open(server.url)
+        Event().wait()
+
+
+@app.command()
+@reports_errors
+def figure(
+    folder: Annotated[Path, typer.Argument(help="A results folder.", metavar="DIR")],
+    x: Annotated[
+        str,
+        typer.Option(
+            help="Against what: round, exchanges, bytes, local_steps or seconds.",
+            autocompletion=one_of_names("round", "exchanges", "bytes", "local_steps", "seconds"),
+        ),
+    ] = "round",
+    y: Annotated[
+        str | None, typer.Option(help="What: relative_gap, certified_gap, objective or a metric; the first there is.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Only these methods, as the results name them, with commas between.")
+    ] = None,
+    width: Annotated[float, typer.Option(help="Inches; a column of a paper is 3.5.")] = 3.5,
+    out: Annotated[
+        Path | None, typer.Option(help="The file, of which PDF and PNG are made; figure-X in DIR unless given.")
+    ] = None,
+) -> None:
+    """A figure for a paper: the best parameter of each method, against rounds, exchanges, bytes or time.
+
+    Lines are medians over seeds, bands go from the smallest to the largest.
+    """
+    from fedmls.report.figure import draw
+
+    chosen = [] if methods is None else [name.strip() for name in methods.split(",")]
+    say(*map(str, draw(folder, x=x, y=y, methods=chosen, width=width, out=out)))
 
 
 @app.command()

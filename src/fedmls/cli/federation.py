@@ -1,5 +1,6 @@
 """The commands of federations: split, key, peers, runs, federate."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -7,8 +8,9 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import algorithms, cuts, decimals, losses, one_of_names
+from fedmls.cli.following import Track, Watch, tracker, watched
 from fedmls.cli.new import DECIMAL, IGNORE, LABEL
-from fedmls.cli.output import model_told, say, say_wrapped, typed
+from fedmls.cli.output import model_told, report_command, say, say_wrapped, typed
 
 
 @app.command()
@@ -197,6 +199,8 @@ def federate(
     example: Annotated[
         bool, typer.Option("--example", help="Print a job's file to start from, for --job; run nothing.")
     ] = False,
+    watch: Watch = False,
+    track: Track = None,
 ) -> None:
     """A real federation on this machine, for a trial: server and nodes are processes of their own.
 
@@ -227,6 +231,10 @@ def federate(
         source = trials.Source(paths, data, label, by, tuple(ignore or ()), nodes, decimal)
         trial = trials.begin(out, engine or "nvflare", wanted, source, typed())
     say_wrapped(*trial.notes)
-    outcome = federating.run(trial, say)
+    with ExitStack() as stack:
+        stack.enter_context(watched(trial.folder, watch))
+        for one in tracker(track, trial.folder):
+            stack.enter_context(one)
+        outcome = federating.run(trial, say)
     say(*federating.summary(outcome), *model_told(trial.folder))
-    say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())))
+    say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())), report_command(trial.folder))

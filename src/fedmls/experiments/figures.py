@@ -80,7 +80,7 @@ def _of(history: pd.DataFrame, method: str, variant: str) -> pd.DataFrame:
 
 def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
     """Draw the measure against rounds as lines and against local steps as dots, log-log, on equal axes."""
-    plt, rc = _pyplot()
+    plt, rc = pyplot()
     columns = min(len(panels), 2 if len(panels) <= 6 else 3)
     lines = -(-len(panels) // columns)
     with rc:
@@ -100,12 +100,12 @@ def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
         for ax in axes[:, 0]:
             ax.set_ylabel(measure.title)
         figure.supxlabel(_note(panels[0].history), fontsize=8, color="0.4")
-        return _saved(figure, stem)
+        return saved(figure, stem)
 
 
 def _best(done: Results, measure: Measure, stem: Path) -> list[Path]:
     """Draw the measure against rounds, for the best parameter of each method and variant."""
-    plt, rc = _pyplot()
+    plt, rc = pyplot()
     keys = list(LABELS)
     chosen = best(done.summary, done.setup.get("target"))[keys]
     mine = [(_name(*names), (done.history[keys] == names).all(axis=1)) for names in chosen.to_numpy().tolist()]
@@ -118,7 +118,7 @@ def _best(done: Results, measure: Measure, stem: Path) -> list[Path]:
         ax.set_ylabel(measure.title)
         figure.legend(loc="outside upper left", fontsize=7, ncols=columns, columnspacing=1.0)
         figure.supxlabel(_note(history), fontsize=7, color="0.4")
-        return _saved(figure, stem)
+        return saved(figure, stem)
 
 
 def _name(method: str, variant: str, parameter: str) -> str:
@@ -127,10 +127,10 @@ def _name(method: str, variant: str, parameter: str) -> str:
 
 def _note(history: pd.DataFrame) -> str:
     seeds = history["seed"].nunique()
-    return f"mean over {seeds} seeds; bands from the smallest to the largest" if seeds > 1 else "one seed"
+    return f"median over {seeds} seeds; bands from the smallest to the largest" if seeds > 1 else "one seed"
 
 
-def _pyplot() -> tuple[Any, Any]:
+def pyplot() -> tuple[Any, Any]:
     """Return Matplotlib without a window, and its settings to draw with."""
     import matplotlib as mpl
 
@@ -140,13 +140,13 @@ def _pyplot() -> tuple[Any, Any]:
     return plt, mpl.rc_context(RC)
 
 
-def _saved(figure: Any, stem: Path) -> list[Path]:
+def saved(figure: Any, stem: Path) -> list[Path]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, for both files
     files = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
     for file in files:
         figure.savefig(file, dpi=200)
-    _pyplot()[0].close(figure)
+    pyplot()[0].close(figure)
     return files
 
 
@@ -154,20 +154,20 @@ def _curves(ax: Any, panel: Panel, measure: Measure, dots: bool) -> None:
     seeds = panel.history["seed"].nunique()
     finite = panel.history[~panel.history["diverged"]]
     names = panel.history[panel.by].unique()
-    for (colour, marker), name in zip(_styles(len(names)), names, strict=True):
+    for (colour, marker), name in zip(styles(len(names)), names, strict=True):
         mine = finite[finite[panel.by] == name]
         if mine.empty:
             ax.plot([], [], color=colour, marker=marker, label=f"{name}: diverged")
             continue
-        values, steps = _per_round(mine, measure.column), _per_round(mine, "local_steps").mean(axis=1)
-        kept = _log_spaced(len(values), 60)
-        mean, low, high = (part.iloc[kept] for part in (values.mean(axis=1), values.min(axis=1), values.max(axis=1)))
+        values, steps = _per_round(mine, measure.column), _per_round(mine, "local_steps").median(axis=1)
+        kept = log_spaced(len(values), 60)
+        middle, low, high = (values.iloc[kept].quantile(q, axis=1) for q in (0.5, 0.0, 1.0))
         lost = seeds - mine["seed"].nunique()
         label = f"{name} ({lost} of {seeds} diverged)" if lost else name
-        ax.plot(mean.index, mean, color=colour, lw=1.4, marker=marker, markevery=12, ms=4, label=label)
-        ax.fill_between(mean.index, low.clip(lower=1e-16), high, color=colour, alpha=0.15, lw=0)
+        ax.plot(middle.index, middle, color=colour, lw=1.4, marker=marker, markevery=12, ms=4, label=label)
+        ax.fill_between(middle.index, low.clip(lower=1e-16), high, color=colour, alpha=0.15, lw=0)
         if dots:
-            ax.plot(steps.iloc[kept].iloc[::2], mean.iloc[::2], ls="", marker=".", ms=3, color=colour)
+            ax.plot(steps.iloc[kept].iloc[::2], middle.iloc[::2], ls="", marker=".", ms=3, color=colour)
     if (finite[measure.column] > 0).any():
         ax.set_xscale("log")
         ax.set_yscale("log")
@@ -179,7 +179,7 @@ def _per_round(history: pd.DataFrame, column: str) -> pd.DataFrame:
     return history.pivot_table(index="round", columns="seed", values=column, dropna=False).ffill()
 
 
-def _styles(curves: int) -> list[tuple[Any, str]]:
+def styles(curves: int) -> list[tuple[Any, str]]:
     """Return a colour and a marker for each curve; more than there are colours get shades from dark to light."""
     if curves <= len(STYLES):
         return list(STYLES[:curves])
@@ -189,6 +189,6 @@ def _styles(curves: int) -> list[tuple[Any, str]]:
     return [(tuple(shade), STYLES[i % len(STYLES)][1]) for i, shade in enumerate(shades)]
 
 
-def _log_spaced(count: int, points: int) -> Any:
+def log_spaced(count: int, points: int) -> Any:
     """Return up to so many places out of 0..count-1, evenly on a logarithmic axis."""
     return np.unique(np.geomspace(1, count, points).round().astype(int)) - 1

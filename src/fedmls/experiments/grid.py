@@ -133,7 +133,7 @@ def method_name(algorithm: Algorithm) -> str:
     """Return what the algorithm is called in tables and figures, unless it has a title."""
     if isinstance(algorithm, Compressed):
         return f"{method_name(algorithm.algorithm)} {algorithm.method}"
-    return type(algorithm).__name__
+    return algorithm.title
 
 
 def _labelled(points: list[GridPoint]) -> Iterator[PlannedCurve]:

@@ -38,11 +38,11 @@ def sentences(done: Results) -> list[str]:
 
 
 def _halving(history: Any, row: Any) -> str:
-    """Say how the mean gap at the last round compares with that at half the rounds."""
+    """Say how the median gap at the last round compares with that at half the rounds."""
     keys = list(LABELS)
     mine = history[(history[keys] == row[keys].tolist()).all(axis=1)]
-    means = mine[~mine["diverged"]].groupby("round")["relative_gap"].mean()
-    ratio = means.iloc[-1] / means.iloc[(len(means) - 1) // 2]
+    medians = mine[~mine["diverged"]].groupby("round")["relative_gap"].median()
+    ratio = medians.iloc[-1] / medians.iloc[(len(medians) - 1) // 2]
     if ratio > 1.1:
         return f"rose by a factor {ratio:.2g}"
     return f"fell by a factor {1 / ratio:.2g}" if ratio < 0.9 else "hardly moved"

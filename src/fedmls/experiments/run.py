@@ -3,7 +3,7 @@ results folder (:mod:`fedmls.results`) with its figures.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import signature
@@ -22,6 +22,7 @@ from fedmls.experiments.spec import PARTITIONS, Spec
 from fedmls.losses import Loss
 from fedmls.problem import Problem
 from fedmls.results.layout import RUNS, Labels
+from fedmls.results.live import LiveFolder
 from fedmls.results.model import write_model
 from fedmls.results.read import Results
 from fedmls.results.summary import TARGETS
@@ -99,10 +100,19 @@ class Experiment:
         dask: str | None = None,
         progress: bool | None = None,
         device: str = "cpu",
+        followers: Sequence[AbstractContextManager[Any]] = (),
     ) -> Results:
-        """Run what is not there yet, write the results folder, draw the figures. dask: the address of a scheduler."""
+        """Run what is not there yet, write the results folder, draw the figures.
+
+        dask: the address of a scheduler.  followers: are entered while the folder tells of the runs as they go.
+        """
         spec = self.spec
-        with _backend(dask) as backend:
+        curves = {curve[:3]: curve.algorithm for curve in spec.curves}
+        with ExitStack() as stack:
+            live = stack.enter_context(LiveFolder(out, curves, spec.seeds, self.setup(command, {})))
+            backend = stack.enter_context(_backend(dask))
+            for one in followers:
+                stack.enter_context(one)
             runs = run_all(
                 [curve.algorithm for curve in spec.curves],
                 lambda seed: self.split(seed).problem,
@@ -114,11 +124,16 @@ class Experiment:
                 store=out / RUNS,
                 progress=progress,
                 device=device,
+                follower=live,
             )
-        names = [curve[:3] for curve in spec.curves for _ in spec.seeds]
+            return self._write(out, runs, command)
+
+    def _write(self, out: Path, runs: list[Run], command: str) -> Results:
+        """Write the results folder and draw its figures."""
+        names = [curve[:3] for curve in self.spec.curves for _ in self.spec.seeds]
         optimum = {str(run.seed): run.optimum for run in runs}
         try:
-            done = write_results(out, runs, names, self.setup(command, optimum), targets(spec))
+            done = write_results(out, runs, names, self.setup(command, optimum), targets(self.spec))
             self._write_model(out, runs, names, done)
             figures.draw(out)
         except KeyboardInterrupt:

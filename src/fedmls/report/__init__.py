@@ -2,9 +2,10 @@
 
 build.py     curves and tables of one folder or several, as :mod:`fedmls.results.read` reads them
 curves.py    the curves, and what is measured along them;  chart.py: their points and looks;  tables.py: how they ended
-about.py     the clients and the set-up
+about.py     the clients and the set-up;  model.py: a federation's scores and coefficients
 numerals.py  numbers as people write them
-page.py      all of that into the template: page.html.j2, with report.css, report.js and plotly inside
+page.py      all of that into the template: page.html.j2, with report.css, chart.js, report.js and plotly inside
+figure.py    a figure for a paper
 """
 
 from fedmls.report.build import summarise

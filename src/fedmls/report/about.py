@@ -17,17 +17,22 @@ CLIENTS = 40  # shown one by one; of more the largest
 CLASSES = 6  # shown one by one; of more the smallest together
 LISTED = 12  # of a list
 NO_FACTS = {
-    "title",
-    "command",
-    "spec",
-    "problem",
-    "partition",
-    "optimum",
-    "versions",
-    "job",
-    "nodes",
-    "columns",
-    "held_out",
+    *("title", "command", "spec", "problem", "partition", "optimum", "versions", "job", "nodes", "columns", "held_out"),
+    *("run", "variants", "target", "epsilon"),
+}
+OF_JOB = {  # what a federation's page tells of its job beside the problem, and how it is called there
+    "rounds": "rounds",
+    "batch": "batch",
+    "seed": "seed",
+    "standardise": "columns scaled (standardise)",
+    "impute": "missing values become means (impute)",
+    "weights": "weights of the nodes",
+    "secure": "secure sums",
+    "privacy": "privacy",
+    "certificate": "certificate",
+    "until": "until",
+    "on_missing": "a node that does not answer",
+    "on_bad": "a node whose answer is bad",
 }
 Part = Mapping[str, Any]
 
@@ -130,7 +135,10 @@ def _table(setup: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _facts(setup: dict[str, Any]) -> dict[str, Any]:
-    facts = _table(setup, "problem") | {"optimum f*": _optimum(_table(setup, "optimum"))} | setup
+    job = _table(setup, "job")
+    told = {title: job[key] for key, title in OF_JOB.items() if key in job}
+    privacy = {"ε of what was released": setup.get("epsilon")}
+    facts = _table(setup, "problem") | {"optimum f*": _optimum(_table(setup, "optimum"))} | setup | told | privacy
     return {key: value for key, value in facts.items() if value not in (None, [], {}) and key not in NO_FACTS}
 
 

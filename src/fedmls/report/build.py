@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmls.report import about, numerals, tables
+from fedmls.report import about, model, numerals, tables
 from fedmls.report.chart import chart
 from fedmls.report.curves import Curve, costs_of, curves_of, measures_of
 from fedmls.results.read import UniformResults, read_uniform
@@ -23,6 +23,8 @@ def summarise(paths: Sequence[Path]) -> dict[str, Any]:
         "targets": tables.targets(curves, measures, costs),
         "held_out": [about.held_out(folder.setup.get("held_out")) for folder in folders],
         "clients": [about.clients(folder.setup.get("partition")) for folder in folders],
+        "scores": [model.scores(folder.setup) for folder in folders],
+        "coefficients": [model.coefficients(path) for path in paths],
         "setup": about.setup([folder.setup for folder in folders]),
     }
 
@@ -30,7 +32,13 @@ def summarise(paths: Sequence[Path]) -> dict[str, Any]:
 def _shown(folder: UniformResults, curves: list[Curve]) -> dict[str, Any]:
     diverged = [f"{curve.name}: {curve.lost}" for curve in curves if curve.lost]
     title = str(folder.setup.get("title") or folder.label)
-    return {"label": folder.label, "title": title, "lead": _lead(folder, curves), "diverged": diverged}
+    return {
+        "label": folder.label,
+        "title": title,
+        "lead": _lead(folder, curves),
+        "diverged": diverged,
+        "unfinished": folder.unfinished,
+    }
 
 
 def _lead(folder: UniformResults, curves: list[Curve]) -> str:

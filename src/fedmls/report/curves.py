@@ -3,7 +3,6 @@
 A curve is a method in one variant with one parameter; its runs differ in their seeds.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import pandas as pd
 from fedmls.report import numerals
 from fedmls.results.layout import LABELS, Labels
 from fedmls.results.read import Seeds, UniformResults
+from fedmls.results.summary import judged, median_to
 from fedmls.simulation.recorder import RESERVED
 
 
@@ -137,11 +137,13 @@ def column(frame: pd.DataFrame, key: str) -> Any:
 
 def median_end(curve: Curve, key: str) -> float:
     """Return the median over seeds at the end; infinite if half of the runs diverged or were not measured."""
-    return median(curve, column(curve.ends, key))
+    return judged(_finite(column(curve.ends, key)), curve.seeds.all)
 
 
-def median(curve: Curve, values: Any) -> float:
-    """Return the median over all seeds of the curve; those without a finite value count as infinite."""
-    finite = values[np.isfinite(values)]
-    missing = max(0, curve.seeds.all - len(finite))
-    return float(np.median([*finite, *([np.inf] * missing)])) if curve.seeds.all else math.inf
+def median_cost(curve: Curve, values: Any) -> float:
+    """Return the median over all seeds of what those that came to a target took; infinite if not more than half did."""
+    return median_to(_finite(values), curve.seeds.all)
+
+
+def _finite(values: Any) -> Any:
+    return values[np.isfinite(values)]

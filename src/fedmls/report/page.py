@@ -45,7 +45,7 @@ def render(summary: dict[str, Any]) -> str:
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    scripts = [get_plotlyjs(), (HERE / "report.js").read_text(encoding="utf-8")]
+    scripts = [get_plotlyjs(), *((HERE / name).read_text(encoding="utf-8") for name in ("chart.js", "report.js"))]
     return environment.get_template("page.html.j2").render(
         **summary,
         style=(HERE / "report.css").read_text(encoding="utf-8"),

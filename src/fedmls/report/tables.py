@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.report import numerals
-from fedmls.report.curves import GAPS, Curve, Quantities, Quantity, column, groups_of, median, median_end
+from fedmls.report.curves import GAPS, Curve, Quantities, Quantity, column, groups_of, median_cost, median_end
 
 TARGETS = (-1, -2, -3, -4)  # powers of ten
 
@@ -45,7 +45,9 @@ def _spread(values: Any, quantity: Quantity) -> dict[str, Any]:
 
 
 class Taken(NamedTuple):
-    """What a curve took to a target: how many seeds came there, and the median of each cost, infinite if not half."""
+    """What a curve took to a target: how many seeds came there, and the median of each cost, infinite if not more
+    than half did.
+    """
 
     curve: Curve
     reached: int
@@ -94,7 +96,7 @@ def _chosen(curves: Sequence[Curve], gap: str, costs: list[str]) -> dict[str, li
 
 def _taken(curve: Curve, gap: str, target: float, costs: list[str]) -> Taken:
     first = curve.runs[column(curve.runs, gap) <= target].drop_duplicates("seed")
-    return Taken(curve, len(first), {key: median(curve, column(first, key)) for key in costs})
+    return Taken(curve, len(first), {key: median_cost(curve, column(first, key)) for key in costs})
 
 
 def _rows(chosen: dict[str, list[Taken | str]], cost: str, quantity: Quantity) -> list[dict[str, Any]]:

@@ -2,9 +2,11 @@
 
 RUNS = "runs"
 HISTORY = "history.parquet"
-SUMMARY, SUMMARY_TEXT = "summary.csv", "summary.md"
+SUMMARY, SUMMARY_TEXT, SUMMARY_LATEX = "summary.csv", "summary.md", "summary.tex"
 SETUP = "setup.json"
 MODEL, MODEL_TEXT = "model.npz", "model.json"
+LIVE, PLAN = "live", "plan.json"  # of an experiment that is not finished: the folder, and what is to be run
+EVENTS = "events.jsonl"  # of a federation: a line for each exchange, as it is done
 POINTS, CHOSEN, PROBLEMS = "points.parquet", "chosen.csv", "problems.csv"  # of a comparison
 
 LABELS = ("method", "variant", "parameter")

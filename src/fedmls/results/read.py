@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fedmls.results.layout import HISTORY, LABELS, POINTS, RUNS, SETUP, SUMMARY, Labels
+from fedmls.algorithms import ALGORITHMS
+from fedmls.results.events import end_of, history_of, read_events
+from fedmls.results.layout import EVENTS, HISTORY, LABELS, POINTS, RUNS, SETUP, SUMMARY, Labels
+from fedmls.results.live import LiveReader, Unfinished, joined
 from fedmls.simulation.store import RunStore
 from fedmls.types import Run
 
@@ -71,12 +74,14 @@ class UniformResults(NamedTuple):
     history: LABELS, seed, diverged, bytes (up and down) and the columns of :class:`fedmls.types.Run`, with metrics.
     seeds: every curve, in the order of the experiment; also those whose runs all diverged in round 1, and which
     therefore have no row in the history.
+    unfinished: how far the runs are, if they are not finished; the history is what there is so far.
     """
 
     label: str
     history: pd.DataFrame
     seeds: dict[Labels, Seeds]
     setup: dict[str, Any]
+    unfinished: str = ""
 
 
 def read_uniform(paths: Sequence[Path]) -> list[UniformResults]:
@@ -99,9 +104,37 @@ def _folder_labels(paths: Sequence[Path]) -> list[str]:
 
 
 def _uniform(path: Path, label: str) -> UniformResults:
+    live = LiveReader(path).read()
+    if live is not None:
+        return of_unfinished(live, label)
     setup = _checked_setup(path)
+    events = read_events(path) if (path / EVENTS).exists() else []
+    if events and not end_of(events):
+        return of_events(events, setup, label)
     history = _history(path, setup)
-    return UniformResults(label, history, _seeds(history, path / SUMMARY), setup)
+    status = str(setup.get("status", ""))
+    stopped = f"the run was {status}" if status.startswith("stopped") else ""
+    return UniformResults(label, history, _seeds(history, path / SUMMARY), setup, stopped)
+
+
+def of_unfinished(live: Unfinished, label: str) -> UniformResults:
+    """Return what there is of an unfinished experiment."""
+    history = joined(live)
+    if history.empty:
+        raise ValueError(f"{live.sentence()}; there are no rows yet: wait a little, or run it again")
+    history = _with_labels(history, live.setup)
+    return UniformResults(label, history, dict(_counted(history)), live.setup, live.sentence())
+
+
+def of_events(events: list[dict[str, Any]], setup: dict[str, Any], label: str) -> UniformResults:
+    """Return what there is of a federation's run that goes on, or whose server was killed."""
+    history = history_of(events)
+    if history.empty:
+        raise ValueError("the run has just begun, and no objective is known yet; wait a little")
+    history = _with_labels(history, setup)
+    rounds = (setup.get("job") or {}).get("rounds", "?")
+    how_far = f"the run is not finished: {history['round'].max()} of {rounds} rounds are measured"
+    return UniformResults(label, history, dict(_counted(history)), setup, how_far)
 
 
 def _refusal(file: Path, error: Exception) -> ValueError:
@@ -158,11 +191,17 @@ def _with_labels(history: pd.DataFrame, setup: dict[str, Any]) -> pd.DataFrame:
         history[column] = history[own] if own in history else history.get(other, default)
     for column in LABELS:
         history[column] = history[column].astype(object).where(history[column].notna(), "").astype(str)
+    history["method"] = history["method"].replace(_titles())
     history["diverged"] = history["diverged"].fillna(False).astype(bool)
     sent = [column for column in ("bytes_up", "bytes_down") if column in history]
     if sent:
         history["bytes"] = history[sent].sum(axis=1)
     return history
+
+
+def _titles() -> dict[str, str]:
+    """Return the titles of algorithms by their names and by those of their classes, which earlier versions wrote."""
+    return {name: cls.title for cls in ALGORITHMS.values() for name in (cls.name, cls.__name__)}
 
 
 def _of_job(job: Any) -> tuple[str, str, int]:
@@ -192,6 +231,7 @@ def _told(summary: Path) -> Iterator[tuple[Labels, Seeds]]:
     try:
         table = pd.read_csv(summary, keep_default_na=False, dtype=str).rename(columns={"reading": "variant"})
         if {*LABELS, "seeds", "diverged"} <= {*table.columns}:
+            table["method"] = table["method"].replace(_titles())
             for *names, seeds, diverged in table[[*LABELS, "seeds", "diverged"]].itertuples(index=False):
                 yield tuple(names), Seeds(int(seeds), int(diverged))
     except ValueError as error:

@@ -1,9 +1,6 @@
 """Writes a results folder. Every file is there whole or not at all."""
 
-import json
-import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +9,15 @@ import pandas as pd
 
 from fedmls.files import whole_file
 from fedmls.problem import Problem
+from fedmls.results import latex
 from fedmls.results.held_out import HeldOutScores
-from fedmls.results.layout import CHOSEN, HISTORY, LABELS, POINTS, PROBLEMS, SETUP, SUMMARY, SUMMARY_TEXT
+from fedmls.results.layout import CHOSEN, HISTORY, LABELS, POINTS, PROBLEMS, SUMMARY, SUMMARY_LATEX, SUMMARY_TEXT
 from fedmls.results.read import Results
+from fedmls.results.setup import PACKAGES as PACKAGES
+from fedmls.results.setup import write_setup as write_setup
 from fedmls.results.summary import TARGETS, cells, markdown, summary_of
 from fedmls.simulation.sweeps import table
 from fedmls.types import Run
-
-PACKAGES = ("fedmls", "numpy", "scipy", "numba", "pandas", "scikit-learn", "msgpack")  # whose versions are recorded
 
 
 def write_results(
@@ -50,24 +48,18 @@ def write_summary(
     targets: Sequence[float] = TARGETS,
     held_out: HeldOutScores | None = None,
 ) -> pd.DataFrame:
-    """Write one row per curve, as a table and as text to read, which goes on with scores on held-out rows; return the
-    table.
+    """Write one row per curve, as a table, for papers and as text to read, which goes on with scores on held-out rows;
+    return the table.
     """
     summary = summary_of(runs, labels, targets)
+    shown = cells(summary)
     _write_csv(folder / SUMMARY, summary)
-    text = markdown(cells(summary))
+    text = markdown(shown)
     if held_out is not None:
         text += "\n" + markdown(held_out.cells()) + "".join(f"\n- {remark}" for remark in held_out.remarks())
     _write_text(folder / SUMMARY_TEXT, text.rstrip("\n") + "\n")
+    _write_text(folder / SUMMARY_LATEX, latex.table(shown, words=sum(name in LABELS for name in shown[0])))
     return summary
-
-
-def write_setup(folder: Path, setup: Mapping[str, Any]) -> dict[str, Any]:
-    """Write what was run, and the versions of what computed; return what was written."""
-    versions = {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
-    written = {**setup, "versions": versions}
-    _write_text(folder / SETUP, json.dumps(written, indent=2, ensure_ascii=False) + "\n")
-    return written
 
 
 def write_comparison(

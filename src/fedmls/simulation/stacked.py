@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedmls.local.client import EMPTY
 from fedmls.local.stacked import StackedLocal
 from fedmls.problem import Problem
 from fedmls.rounds import EachRandom, ServerRandom, array_sizes
 from fedmls.simulation import checkpoint as checkpoints
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.cost import Counters, cost_of_round
+from fedmls.simulation.observers import Row, View
 from fedmls.simulation.recorder import Recorder, gap_scale
 from fedmls.types import Algorithm, Array, Run
 
@@ -225,6 +227,16 @@ class Stack:
             for name in names
         }
 
+    def views(self, since: int) -> Iterator[View]:
+        """Yield each run as it is now, for observers; its rows of the records from this one on are new."""
+        records = self.records[since:]
+        columns = {name: self._column(name, since).tolist() for name in (records[0].columns if records else ())}
+        for i, diverged in enumerate(self.diverged):
+            which = [j for j, record in enumerate(records) if record.has_row[i]]
+            rows: list[Row] = [{name: values[j][i] for name, values in columns.items()} for j in which]
+            last = rows[-1] if rows else None
+            yield View(rows, [], last, self.spent, self.asked, self.server, EMPTY, EMPTY, bool(diverged))
+
     def save(self) -> None:
         """Write all runs as they are now, between two exchanges, into the file that :meth:`resume` was given."""
         if self.file is None:
@@ -260,9 +272,9 @@ class Stack:
             for j, has_row in enumerate(state["has_row"])
         ]
 
-    def _column(self, name: str) -> Any:
-        """Return a column of the history, with a row for each round and a number for each run."""
-        return np.array([np.broadcast_to(record.columns[name], self.count) for record in self.records])
+    def _column(self, name: str, since: int = 0) -> Any:
+        """Return a column of the history, with a row for each record from this one on, and a number for each run."""
+        return np.array([np.broadcast_to(record.columns[name], self.count) for record in self.records[since:]])
 
     def results(self) -> list[Run]:
         """Return the runs as they are now."""

@@ -5,14 +5,14 @@ import json
 import multiprocessing
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fedmls.checks import check_jobs, one_of, whole
 from fedmls.hyperparameters import describe
@@ -20,7 +20,7 @@ from fedmls.problem import OracleProblem, Problem
 from fedmls.progress import Bar, Board
 from fedmls.rounds import require_algorithm
 from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, known_optimum, on_device
-from fedmls.simulation.observers import Progress, shown_gap
+from fedmls.simulation.observers import Observer, Progress, shown_gap
 from fedmls.simulation.run import Interrupted, Simulation, ctrl_c
 from fedmls.simulation.stacked import Stack, StackedRun, stacks
 from fedmls.simulation.store import RunStore
@@ -35,6 +35,18 @@ class PlannedRun(NamedTuple):
     algorithm: Algorithm
     problem: AnyProblem
     config: RunConfig
+
+
+class Follower(Protocol):
+    """Whoever follows the runs of a sweep."""
+
+    def begin(self, keys: list[str]) -> Sequence[Observer]:
+        """Learn the store keys of all runs, before the first begins; return an observer for each, which may be sent to
+        another process.
+        """
+
+    def finished(self, place: int) -> None:
+        """Learn that the run at this place is in the store."""
 
 
 def store_key(task: PlannedRun) -> str:
@@ -109,8 +121,12 @@ def run_all(
     errors: str = "raise",
     progress: bool | None = None,
     device: str = "cpu",
+    follower: Follower | None = None,
 ) -> list[Run]:
-    """Do what :func:`sweep` does, with the settings of a run in ``config``; each run has its seed and metrics."""
+    """Do what :func:`sweep` does, with the settings of a run in ``config``; each run has its seed and metrics.
+
+    follower: follows the runs as they go, on this machine; only with a store.
+    """
     one_of("backend", backend, BACKENDS)
     one_of("errors", errors, ("raise", "keep"))
     check_jobs(jobs)
@@ -125,11 +141,14 @@ def run_all(
             keys = [] if kept is None else [store_key(task) for task in tasks]
             if kept is not None:
                 finished = {i: run for i, key in enumerate(keys) if (run := kept.load(key)) is not None}
+            observers = [] if follower is None else follower.begin(keys)
             todo = [(i, task) for i, task in enumerate(tasks) if i not in finished]
-            for i, run in _finished(todo, keys, jobs, backend, errors == "keep", bar, kept):
+            for i, run in _finished(todo, keys, jobs, backend, errors == "keep", bar, kept, observers):
                 finished[i] = run
                 if kept is not None and not run.error:
                     kept.save(keys[i], run)
+                if follower is not None:
+                    follower.finished(i)
     except KeyboardInterrupt:
         if kept is not None:  # one may have been finished and not saved yet
             finished = {i: run for i, run in finished.items() if kept.has(keys[i])}
@@ -191,7 +210,11 @@ def _tasks(
     problems = {seed: problem if isinstance(problem, Problem | OracleProblem) else problem(seed) for seed in seeds}
     for one in problems.values():
         check_problem(one)
-    best = {seed: known_optimum(one, config.optimum) for seed, one in problems.items()}
+    best = {}
+    for place, (seed, one) in enumerate(problems.items(), start=1):
+        Bar.tell(f"f* of seed {place} of {len(problems)}")
+        best[seed] = known_optimum(one, config.optimum)
+    Bar.tell("preparing")
     problems = {seed: on_device(one, device) for seed, one in problems.items()}
     measured = {seed: metrics(seed) if callable(metrics) else metrics or {} for seed in seeds}
     tasks = [
@@ -212,17 +235,18 @@ def _finished(
     keep_errors: bool,
     bar: Bar,
     store: RunStore | None,
+    observers: Sequence[Observer],
 ) -> Iterator[tuple[int, Run]]:
     """Yield the runs as they finish: first those that are done together, then the others."""
     before = bar.total - len(tasks)
     planned = dict(tasks)
     groups = [] if backend == "dask" else list(stacks([(i, *task) for i, task in tasks]))
     done = 0
-    for i, run in _stacked(planned, groups, keys, jobs, keep_errors, bar, before, store):
+    for i, run in _stacked(planned, groups, keys, jobs, keep_errors, bar, before, store, observers):
         del planned[i]
         done += 1
         yield i, run
-    yield from _parallel(list(planned.items()), jobs, backend, keep_errors, bar, before + done)
+    yield from _parallel(list(planned.items()), jobs, backend, keep_errors, bar, before + done, observers)
 
 
 def _stacked(
@@ -234,6 +258,7 @@ def _stacked(
     bar: Bar,
     before: int,
     store: RunStore | None,
+    observers: Sequence[Observer],
 ) -> Iterator[tuple[int, Run]]:
     """Yield the runs of the groups, each group done as one simulation, in threads. A group that raises an error yields
     none where errors are kept: its runs are then done one by one.
@@ -252,10 +277,10 @@ def _stacked(
         file = None if store is None else store.stack_file([keys[i] for i in group])
         if file is not None:
             stack.resume(file)
-        show = None if board is None else partial(_report, board, [places[i] for i in group], tasks[0].config.rounds)
+        shown = ShownStack(stack, board, [places[i] for i in group], [observers[i] for i in group if observers])
         try:
             with stack.local.loops.turn():
-                stack.run(stop, show)
+                stack.run(stop, shown)
         except Exception:
             if keep_errors:
                 return []
@@ -274,12 +299,30 @@ def _stacked(
                 store.stack_file([keys[i] for i, _ in found]).unlink(missing_ok=True)
 
 
-def _report(board: Board, places: list[int], rounds: int, k: int, gaps: Array) -> None:
-    board.report_all(places, k / rounds, gaps)
+class ShownStack:
+    """Shows how far the runs of a stack are: on the board and, twice a second, to the observers of each."""
+
+    def __init__(self, stack: Stack, board: Board | None, places: list[int], observers: list[Observer]) -> None:
+        self.stack, self.board, self.places, self.observers = stack, board, places, observers
+        self.seen, self.told = 0, time.monotonic()
+
+    def __call__(self, k: int, gaps: Array) -> None:
+        if self.board is not None:
+            self.board.report_all(self.places, k / self.stack.config.rounds, gaps)
+        if self.observers and time.monotonic() - self.told > 0.5:
+            for observer, view in zip(self.observers, self.stack.views(self.seen), strict=True):
+                observer.on_rows(view)
+            self.seen, self.told = len(self.stack.records), time.monotonic()
 
 
 def _parallel(
-    tasks: list[tuple[int, PlannedRun]], jobs: int, backend: str, keep_errors: bool, bar: Bar, before: int
+    tasks: list[tuple[int, PlannedRun]],
+    jobs: int,
+    backend: str,
+    keep_errors: bool,
+    bar: Bar,
+    before: int,
+    observers: Sequence[Observer] = (),
 ) -> Iterator[tuple[int, Run]]:
     """Yield the runs as they finish."""
     import joblib
@@ -297,7 +340,10 @@ def _parallel(
         # max_nbytes=None: arrays mapped from a file are read-only, for which the loop would be compiled anew
         parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
         play = _try if keep_errors else _run
-        jobs_to_do = (joblib.delayed(play)(i, task, place, board, stop) for place, (i, task) in enumerate(tasks))
+        own = [observers[i : i + 1] if backend != "dask" else () for i, _ in tasks]
+        jobs_to_do = (
+            joblib.delayed(play)(i, task, place, board, stop, own[place]) for place, (i, task) in enumerate(tasks)
+        )
         for done, (i, run) in enumerate(parallel(jobs_to_do), start=before + 1):
             if board is None:
                 gaps = run.history["relative_gap"]
@@ -318,24 +364,38 @@ def _shown(bar: Bar, before: int, runs: int) -> Iterator[Board]:
         thread.join()
 
 
-def _run(i: int, task: PlannedRun, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+def _run(
+    i: int,
+    task: PlannedRun,
+    place: int,
+    board: Board | None,
+    stop: threading.Event | None,
+    observers: Sequence[Observer] = (),
+) -> tuple[int, Run]:
     in_worker = stop is None and multiprocessing.parent_process() is not None
     if in_worker and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     simulation = Simulation(*task)
     if board is None:
-        simulation.run(stop=stop)
+        simulation.run(observers, stop)
         return i, simulation.result()
     rounds, column = task.config.rounds, shown_gap(task.config)
-    end = simulation.run([Progress(lambda k, gap: board.report(place, k / rounds, gap), column)], stop)
+    end = simulation.run([Progress(lambda k, gap: board.report(place, k / rounds, gap), column), *observers], stop)
     board.report(place, 1.0, None if end.last is None else end.last["relative_gap"])  # perhaps before its last round
     return i, simulation.result()
 
 
-def _try(i: int, task: PlannedRun, place: int, board: Board | None, stop: threading.Event | None) -> tuple[int, Run]:
+def _try(
+    i: int,
+    task: PlannedRun,
+    place: int,
+    board: Board | None,
+    stop: threading.Event | None,
+    observers: Sequence[Observer] = (),
+) -> tuple[int, Run]:
     """Do the run; if it raises an error, return an empty run that holds the error."""
     try:
-        return _run(i, task, place, board, stop)
+        return _run(i, task, place, board, stop, observers)
     except Exception as error:  # whatever it is: the other runs go on
         nothing = Simulation(*task).result()
         return i, replace(nothing, error=f"{type(error).__name__}: {error}")

@@ -75,6 +75,16 @@ def test_one_deployment_at_a_time_in_a_folder(processes):
     assert processes.is_running("site-1")
 
 
+def test_logs_are_without_escape_codes_in_the_end(tmp_path):
+    coloured = "import sys; print('\\x1b[92mINFO \\x1b[0m: at work'); sys.exit(3)"
+    processes = Processes(tmp_path / "deployment")
+    processes.start("site-1", [sys.executable, "-c", coloured], os.environ, tmp_path)
+    processes.started["site-1"].wait(60)
+    assert "its last word was: INFO : at work (in" in processes.how_it_ended("site-1")
+    processes.close()
+    assert processes.log("site-1").read_text() == "INFO : at work\n"
+
+
 def test_output_and_errors_are_in_the_log(processes):
     program = "import sys; print('out', flush=True); print('error', file=sys.stderr)"
     processes.start("site-1", [sys.executable, "-c", program], os.environ, processes.folder).wait()

@@ -119,7 +119,7 @@ def test_the_papers_rows_are_the_default():
     assert outcome.difference == 0
     assert {file.name for file in Path("out").iterdir()} == {
         *("checkpoint", "events.jsonl", "history.parquet", "job.toml", "lock", "model.npz", "model.json", "setup.json"),
-        *("parts", "summary.csv", "summary.md", "trial.json"),
+        *("parts", "summary.csv", "summary.md", "summary.tex", "trial.json"),
     }
     assert "the job is on its way" in said
     lines = [line.split() for line in said]
@@ -133,7 +133,7 @@ def test_the_folder_is_one_that_a_report_reads():
     trial = trials.begin(Path("out"), "inprocess", job(), Source(parts=Path("parts")), "fedmls federate --parts parts")
     federating.run(trial, print)
     found = read_results(Path("out"))
-    assert set(found.history["method"]) == set(found.summary["method"]) == {"fedmls"}
+    assert set(found.history["method"]) == set(found.summary["method"]) == {"FedMLS"}
     assert set(found.history["variant"]) == {""}
     assert set(found.history["parameter"]) == set(found.history["parameters"]) == {"paired=True"}
     assert list(found.history["round"]) == [1, 2, 3, 4, 5, 6]
@@ -613,14 +613,14 @@ def test_the_command_from_begin_to_end(monkeypatch):
     done = CliRunner().invoke(app, ["federate", *arguments.split()])
     assert done.exit_code == 0, done.output
     assert "certified gap" in done.output
-    assert "4 rounds of fedmlsb in 7 exchanges: objective" in done.output  # one to ask for f at a model ahead
+    assert "4 rounds of FedMLS-B in 7 exchanges: objective" in done.output  # one to ask for f at a model ahead
     assert re.search(r"objective [0-9.]+, certified gap [0-9.e-]+\n", done.output)
     told = "To predict: fedmls predict results/federation-1 NEW.csv --out predictions.csv"
     assert f"the same seed: 0 (equal to the last bit)\n{told}\nFiles:\n" in done.output
     assert "results/federation-1/history.parquet" in done.output
     again = CliRunner().invoke(app, ["federate", "--resume", "--rounds", "6"])
     assert again.exit_code == 0, again.output
-    assert "6 rounds of fedmlsb in 10 exchanges" in again.output
+    assert "6 rounds of FedMLS-B in 10 exchanges" in again.output
     assert read_results(Path("results/federation-1")).setup["command"] == f"fedmls federate {arguments}"
 
 
@@ -696,7 +696,7 @@ def test_a_real_federation_that_is_broken_off_goes_on(engine, rounds, kind, tmp_
     assert {file.name for file in folder.iterdir()} == {"lock", "logs"}  # the keys are gone
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode == 0, again.stderr
-    assert f"{rounds} rounds of fedmls in {4 + rounds // 2} exchanges" in again.stdout
+    assert f"{rounds} rounds of FedMLS in {4 + rounds // 2} exchanges" in again.stdout
     accuracy = held_out_accuracy(tmp_path / "results" / "federation-1")
     assert f"\n140 held-out rows: accuracy {accuracy:.3f}, balanced accuracy " in again.stdout
     [difference] = re.findall(r"simulation of the same seed: (\S+)", again.stdout)

@@ -1,6 +1,7 @@
 """The processes of a deployment on this machine, found by a mark in their environment whoever started them. Linux."""
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -19,10 +20,13 @@ from fedmls.federation.deploy import guard
 from fedmls.federation.deploy.guard import MARK, marked_processes, processes_of
 from fedmls.federation.deploy.restarts import Restarts
 from fedmls.federation.locks import InUse, exclusive, is_free
+from fedmls.files import whole_file
 
 GUARD = "guard"  # the participant that outlives us, to clean up
 PRIVATE = "private"  # keys, and the engine's own files
 LOCK = "lock"  # held by the owner of a deployment as long as it lives
+
+COLOURS = re.compile(rb"\x1b\[[0-9;]*m")  # of Flower's lines, wherever they go
 
 Say = Callable[[str], None]
 
@@ -93,7 +97,7 @@ class Processes:
         """Return a line on a participant that does not run any more."""
         status, log = self.started[name].returncode, self.log(name)
         how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        lines = log.read_text(errors="replace").split("\n")
+        lines = COLOURS.sub(b"", log.read_bytes()).decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
         last = "".join(letter for letter in last[:200] if letter.isprintable())
         return f"{name} {how}; its last word was: {last} (in {log})"
@@ -135,7 +139,18 @@ class Processes:
                     pipe.close()
         if self.keys is not None:
             shutil.rmtree(self.keys, ignore_errors=True)
+        self._uncolour_logs()
         self.lock.close()
+
+    def _uncolour_logs(self) -> None:
+        """Take escape codes out of the logs, which are for people and for grep."""
+        for log in self.logs.glob("*.log"):
+            with suppress(OSError):  # a full disk: they stay as they are
+                found = log.read_bytes()
+                plain = COLOURS.sub(b"", found)
+                if plain != found:
+                    with whole_file(log) as stream:
+                        stream.write(plain)
 
     def _alive(self, name: str) -> list[psutil.Process]:
         for process in list(self.started.values()):

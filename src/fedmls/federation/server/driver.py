@@ -146,6 +146,7 @@ class Driver:
         spent = first.spent
         self.at = Snapshot(x0, x0, server, G, zeros, zeros, zeros + spent.exchanges, zeros, spent)
         self._save()
+        self.folder.tell(self.survey, G, {"run": self.name, "status": "running", "epsilon": None})
 
     def _prepare(self, server: Any, x0: Array) -> None:
         survey, job = self.survey, self.job
@@ -317,7 +318,10 @@ class Driver:
         known = {name: rows[-1].get(name) for name in ("objective", "certified_gap")} if rows else {}
         seconds = round(time.monotonic() - self.began, 3)
         measured = {"measured_round": rows[-1]["round"], **known} if rows else {}
-        self.folder.event(kind=kind, **spent._asdict(), **measured, seconds=seconds, failed=failed, **more)
+        answered = self.exchange.answered
+        self.folder.event(
+            kind=kind, **spent._asdict(), **measured, seconds=seconds, failed=failed, answered=answered, **more
+        )
 
     def _result(self, status: str) -> Result:
         import pandas as pd

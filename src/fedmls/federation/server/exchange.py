@@ -36,6 +36,7 @@ class Exchange:
 
     def __init__(self, transport: Transport, job: Job, event: Callable[..., None]) -> None:
         self.transport, self.job, self.event = transport, job, event
+        self.answered: dict[str, float] = {}  # seconds that each node took in the last exchange
 
     def ask(
         self,
@@ -56,9 +57,13 @@ class Exchange:
         failed: dict[str, str] = {}
         forgot: list[str] = []
         waiting, pause, cost, attempts = list(sent), FIRST_PAUSE, Counters(), 0
+        began, self.answered = time.monotonic(), {}
         while waiting:
             attempts += 1
+            since = time.monotonic() - began
             replies, failures = self.transport.exchange({node: sent[node] for node in waiting}, self.job.timeout)
+            seconds = getattr(replies, "seconds", {})
+            self.answered |= {node: round(since + seconds[node], 3) for node in waiting if node in seconds}
             bad: dict[str, str] = {}
             for node in [node for node in waiting if node in replies]:
                 try:

@@ -30,10 +30,12 @@ from fedmls.federation.server.snapshot import Snapshot
 from fedmls.federation.server.survey import SurveyedProblem
 from fedmls.files import whole_file
 from fedmls.results.held_out import HeldOutScores
+from fedmls.results.layout import EVENTS as EVENTS
 from fedmls.results.model import Description, Model, model_file, proof, read_model, training, write_model
+from fedmls.results.setup import write_setup
 from fedmls.types import Array, Run
 
-CHECKPOINT, EVENTS = "checkpoint", "events.jsonl"
+CHECKPOINT = "checkpoint"
 MAY_CHANGE = ("rounds", "until", "timeout", "on_missing", "on_bad", "max_norm", "start")  # of a job that goes on
 
 
@@ -93,11 +95,13 @@ class RunFolder:
 
     def finish(self, survey: SurveyedProblem, x: Array, history: Any, lipschitz: Array, about: dict[str, Any]) -> None:
         """Write the results."""
-        from fedmls.results.write import write_setup
-
         run = Run(self.job.algorithm, self.job.seed, self.job.batch, x, history, None)
         self._write_history(run, about.get("held_out"))
         write_model(self.path, self._described(survey, run, about))
+        self.tell(survey, lipschitz, about)
+
+    def tell(self, survey: SurveyedProblem, lipschitz: Array, about: dict[str, Any]) -> None:
+        """Write the set-up. about: the run's name, its status ("running" until it ends) and ε."""
         nodes = [
             {"name": node, "rows": int(rows), "weight": float(weight), "lipschitz": None if math.isinf(G) else float(G)}
             for node, rows, weight, G in zip(survey.nodes, survey.rows, survey.weights, lipschitz, strict=True)
@@ -127,7 +131,7 @@ class RunFolder:
         from fedmls.hyperparameters import describe
         from fedmls.results.write import write_history, write_summary
 
-        labels = run.algorithm.name, "", describe(run.algorithm)
+        labels = run.algorithm.title, "", describe(run.algorithm)
         write_history(self.path, [run], [labels])
         if len(run.history):
             scores = None if held_out is None else HeldOutScores.from_plain(held_out)

@@ -22,6 +22,8 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
+from fedmls.federation.transports.base import Replies
+
 if TYPE_CHECKING:
     from flwr.proto.node_pb2 import NodeInfo
 
@@ -134,7 +136,7 @@ class FlowerTransport:
         online again since, or its reply stays half sent. Of that one the rest may still come: both are looked for.
         """
         deadline = time.monotonic() + timeout
-        replies: dict[str, bytes] = {}
+        replies = Replies()
         failures = dict.fromkeys(messages, "it is not online")
         waiting, sessions = set(messages), dict[str, str]()  # since when a node was online when it was sent its message
         sent: dict[str, str] = {}  # the node of each message, by the message's id

@@ -5,11 +5,12 @@ get lost, messages delivered twice, replies that come too late, replies that are
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from fedmls.federation.node.node import Node
 from fedmls.federation.node_config import NodeConfig
+from fedmls.federation.transports.base import Replies
 
 When = tuple[str, int]
 
@@ -46,9 +47,13 @@ class InProcess:
     def exchange(self, messages: Mapping[str, bytes], timeout: float) -> tuple[dict[str, bytes], dict[str, str]]:
         self.calls += 1
         with ThreadPoolExecutor(max_workers=16) as pool:  # nodes wait for their disks most of the time
-            replies = dict(zip(messages, pool.map(self._deliver, messages.items()), strict=True))
-        failures = {name: f"nothing within {timeout:g} s" for name, reply in replies.items() if reply is None}
-        return {name: reply for name, reply in replies.items() if reply is not None}, failures
+            replies = Replies()
+            calls = {pool.submit(self._deliver, item): item[0] for item in messages.items()}
+            for call in as_completed(calls):
+                reply = call.result()
+                if reply is not None:
+                    replies[calls[call]] = reply
+        return replies, {name: f"nothing within {timeout:g} s" for name in messages if name not in replies}
 
     def _deliver(self, item: tuple[str, bytes]) -> bytes | None:
         """Return what comes back from a node; None if nothing does."""

@@ -14,7 +14,7 @@ from nvflare.collab import collab
 from nvflare.collab.api.exceptions import RunAborted
 
 from fedmls.federation.messages import Message, Refusal, encode
-from fedmls.federation.transports.base import NODE_FILE
+from fedmls.federation.transports.base import NODE_FILE, Replies
 from fedmls.federation.transports.shared_timer import share_timers
 
 SERVER_NAME = "server"  # NVFlare's name for it in every job; no site can have it
@@ -89,6 +89,7 @@ class NVFlareTransport:
     def exchange(self, messages: Mapping[str, bytes], timeout: float) -> tuple[dict[str, bytes], dict[str, str]]:
         there = set(self.nodes)
         failures = dict.fromkeys(messages.keys() - there, "it is not in this job")
+        replies = Replies()
         alike: dict[bytes, list[str]] = {}  # NVFlare calls many nodes at once with one message
         for name in messages.keys() & there:
             alike.setdefault(messages[name], []).append(name)
@@ -96,7 +97,6 @@ class NVFlareTransport:
             collab.get_clients(names)(blocking=False, timeout=timeout).answer(message)
             for message, names in alike.items()
         ]
-        replies: dict[str, bytes] = {}
         for results in calls:
             for name, reply in results:
                 if isinstance(reply, bytes):

@@ -17,7 +17,8 @@ from fedmls.federation.deploy.processes import Say, end_left_behind
 from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
-from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, events, parsed, simulation
+from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, simulation
+from fedmls.results.events import parsed, read_events
 from fedmls.results.held_out import HeldOutScores
 from fedmls.results.layout import HISTORY
 from fedmls.results.model import read_model
@@ -136,7 +137,7 @@ class Lines:
         return Times(online - began, at[0] - online, at[-1] - at[0], median, down - ended)
 
 
-WIDTHS = {"exchange": 8, "round": 8, "objective": 13, "at round": 10, "certified gap": 15, "kB up": 10, "kB down": 10}
+WIDTHS = {"exchange": 8, "round": 7, "objective": 13, "at round": 9, "certified gap": 14, "kB up": 9, "kB down": 10}
 
 
 def header(job: Job) -> str:
@@ -160,7 +161,7 @@ def line(job: Job, event: Mapping[str, Any]) -> str:
 
 def _line(job: Job, cells: Mapping[str, str], seconds: str) -> str:
     shown = [name for name in WIDTHS if name != "certified gap" or job.certificate is not None]
-    return "".join(f"{cells[name]:>{WIDTHS[name]}}" for name in shown) + f"{seconds:>10}"
+    return "".join(f"{cells[name]:>{WIDTHS[name]}}" for name in shown) + f"{seconds:>9}"
 
 
 def _number(value: float | None) -> str:
@@ -171,7 +172,7 @@ def kept(trial: Trial, when: str = "") -> str:
     """Return what there is of a run that was stopped, and how to go on with it, in words."""
     if ended(trial.folder, trial.job):
         return f"the run had come to its end, and the results are in {trial.folder}; only the comparison is missing"
-    done = [event for event in events(trial.folder) if "kind" in event]
+    done = [event for event in read_events(trial.folder) if "kind" in event]
     what = "nothing was done yet"
     if done and (trial.folder / CHECKPOINT).exists():
         what = f"{done[-1]['round']} rounds in {done[-1]['exchanges']} exchanges are kept"
@@ -214,7 +215,7 @@ def _compare(trial: Trial) -> tuple[float | str, list[str]]:
     With secure sums and categories it is that of a row's score: rounding moves the coefficients of a column's levels
     and the intercept against each other.
     """
-    done = [event for event in events(trial.folder) if event.get("kind") == "round"]
+    done = [event for event in read_events(trial.folder) if event.get("kind") == "round"]
     without = sorted({name for event in done for name in event["failed"]})
     odd = [event["round"] for event in done if event["round"] % trial.job.algorithm.rounds_per_exchange]
     if trial.job.privacy is not None:
@@ -241,7 +242,7 @@ def summary(outcome: TrialOutcome) -> list[str]:
         proof = f", certified gap {_number(float(last['objective'] - last['lower_bound']))}"
     median = "" if math.isnan(times.median) else f" ({times.median:.3g} each, the median)"
     lines = [
-        f"{last['round']:.0f} rounds of {trial.job.algorithm.name} in {last['exchanges']:.0f} exchanges: "
+        f"{last['round']:.0f} rounds of {trial.job.algorithm.title} in {last['exchanges']:.0f} exchanges: "
         f"objective {_number(last['objective'])}{proof}",
         f"sent: {last['bytes_up'] / 1e6:.3g} MB up, {last['bytes_down'] / 1e6:.3g} MB down, all nodes together",
         f"seconds: {times.start:.1f} to start, {times.first:.1f} until the first exchange was done, "

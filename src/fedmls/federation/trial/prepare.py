@@ -42,6 +42,7 @@ from fedmls.federation.site_files import PARTITIONERS, split
 from fedmls.federation.sites import left_out, look_at_sites, write_nodes
 from fedmls.files import check_folder, whole_file
 from fedmls.problem import Problem
+from fedmls.results.events import read_events
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 
@@ -254,7 +255,7 @@ def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> 
 
 
 def _check_unfinished(folder: Path, job: Job) -> None:
-    done = max((event["round"] for event in events(folder) if "round" in event), default=0)
+    done = max((event["round"] for event in read_events(folder) if "round" in event), default=0)
     how = ended(folder, job)
     if how == "proved":
         raise ValueError(f"the run in {folder} has ended: its gap was proved in round {done}")
@@ -409,17 +410,3 @@ def simulation(how: Callable[..., Any], job: Job, problem: Problem) -> Any:
     """Return what ``how``, simulate or Simulation, makes of the job."""
     names = ("rounds", "batch", "seed", "every", "certificate", "until")
     return how(job.algorithm, problem, optimum=None, **{name: getattr(job, name) for name in names})
-
-
-def events(folder: Path) -> list[dict[str, Any]]:
-    file = folder / EVENTS
-    return parsed(file.read_bytes()) if file.exists() else []
-
-
-def parsed(lines: bytes) -> list[dict[str, Any]]:
-    """Return the events of these lines; one that a killed server left half written is none."""
-    found = []
-    for text in lines.splitlines():
-        with suppress(ValueError):
-            found.append(json.loads(text))
-    return found
