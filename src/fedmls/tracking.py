@@ -22,13 +22,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-import numpy as np
-
 from fedmls.algorithms import from_dict
 from fedmls.results.events import Event, end_of, history_of, read_events
 from fedmls.results.layout import MODEL, RUNS
 from fedmls.results.live import LiveReader, LiveRun
-from fedmls.results.model import read_model
+from fedmls.results.pipeline import load
 from fedmls.results.read import read_runs, read_setup
 from fedmls.simulation.observers import Callback
 from fedmls.simulation.run import about_run
@@ -72,7 +70,7 @@ class Follower:
 
     def __init__(self, folder: Path, tracker: Callable[[], Tracker]) -> None:
         self.folder, self.tracker, self.reader = folder, tracker, LiveReader(folder)
-        self.open: dict[str, tuple[Tracker, int]] = {}  # by key, with the rows that were logged
+        self.open: dict[str, tuple[Tracker, set[int]]] = {}  # by key, with the rounds that were logged
         self.ended: set[str] = set()
         self.failure: Exception | None = None
         self.over = threading.Event()
@@ -131,44 +129,24 @@ class Follower:
         if end_of(events) in ("finished", "proved") and (self.folder / MODEL).exists():
             tracker = self.open[key][0]
             if isinstance(tracker, MLflow):
-                tracker.log_model(pipeline_of(self.folder))
+                tracker.log_model(load(self.folder))
             self._end(key, None)
 
     def _rows(self, key: str, about: dict[str, Any], history: Any) -> None:
-        """Log the rows that are new."""
+        """Log the rows that are new. Of runs done together some come only when they are finished."""
         if key not in self.open:
             tracker = self.tracker()
             tracker.begin(about)
-            self.open[key] = tracker, 0
+            self.open[key] = tracker, set()
         tracker, logged = self.open[key]
-        for row in history.iloc[logged:].to_dict("records"):
+        for row in history[~history["round"].isin(logged)].to_dict("records") if len(history) else ():
             tracker(row)
-        self.open[key] = tracker, len(history)
+            logged.add(row["round"])
 
     def _end(self, key: str, run: LiveRun | None) -> None:
         tracker, _ = self.open.pop(key)
         self.ended.add(key)
         tracker.end(run, None)
-
-
-def pipeline_of(folder: Path) -> Any:
-    """Return the model of a results folder as a fitted scikit-learn pipeline."""
-    from sklearn.linear_model import LinearRegression
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.svm import LinearSVC
-
-    model = read_model(folder)
-    p = len(model.columns)
-    scaler, linear = StandardScaler(), LinearSVC() if model.classes else LinearRegression()
-    scaler.mean_, scaler.scale_, scaler.n_features_in_ = model.means, model.scales, p
-    scaler.feature_names_in_ = np.array(model.columns, dtype=object)
-    start = float(model.x[p]) if model.intercept else 0.0
-    linear.coef_, linear.intercept_ = model.x[:p], start
-    if model.classes:
-        linear.coef_, linear.intercept_, linear.classes_ = model.x[None, :p], np.array([start]), np.array(model.classes)
-    linear.n_features_in_ = p
-    return Pipeline([("scale", scaler), ("model", linear)])
 
 
 class TensorBoard:

@@ -50,6 +50,7 @@ def test_letters_that_cannot_be_written_are_replaced(encoding, monkeypatch):
     written = io.BytesIO()
     stream = io.TextIOWrapper(written, encoding=encoding, errors=output.REPLACED, write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("COLUMNS", "120")
     print_cells(CELLS, "λ", 2)
     text = written.getvalue().decode(encoding)
     assert "lambda0 = 0.1" in text

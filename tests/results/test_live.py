@@ -21,6 +21,7 @@ from fedmls.results.live import LiveReader, LiveRows
 from fedmls.results.read import read_uniform
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
+from fedmls.simulation.stacked import Stack
 from tests.support.federations import federate, wait_until
 from tests.support.live import SETUP, half_done, swept
 from tests.support.problems import svm
@@ -51,6 +52,28 @@ def test_rows_of_a_run_under_way_are_those_of_its_history(tmp_path, at_once):
     found = live._read_rows(tmp_path / "run.csv")
     counted = [name for name in run.history if name != "seconds"]
     pd.testing.assert_frame_equal(found[counted], run.history[counted], check_dtype=False, check_exact=True)
+
+
+def test_runs_that_are_done_together_tell_how_far_they_are(tmp_path):
+    exchange = Stack._exchange
+
+    def stopping(stack):
+        if stack.round == 6:
+            raise KeyboardInterrupt
+        exchange(stack)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stack, "_exchange", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            swept(tmp_path, rounds=9, together=True)
+    found = LiveReader(tmp_path).read()
+    under_way = [run for run in found.runs if run.history is not None and len(run.history)]
+    assert len(under_way) == 2  # the seeds of the first curve
+    for run, seed in zip(under_way, (0, 1), strict=True):
+        expected = fedmls.simulate(fedmls.FedMLS(), svm(), rounds=6, seed=seed).history
+        assert run.history["objective"].tolist() == expected["objective"].tolist()
+    swept(tmp_path, rounds=9, together=True)
+    assert LiveReader(tmp_path).read() is None
 
 
 def test_a_short_run_writes_nothing(tmp_path):

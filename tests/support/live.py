@@ -5,6 +5,7 @@ import pytest
 import fedmls
 from fedmls.results import layout, live
 from fedmls.results.live import LiveFolder
+from fedmls.simulation import sweeps
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from fedmls.simulation.sweeps import run_all
@@ -14,10 +15,16 @@ CURVES = {("FedMLS", "", "λ₀ = 1"): fedmls.FedMLS(), ("FedAvg", "", ""): fedm
 SETUP = {"title": "Two", "rounds": 4, "batch": 1.0, "problem": {"rows": 60}, "command": "fedmls run two.toml"}
 
 
-def swept(folder, rounds=4, seeds=(0, 1), **options):
-    """Run the curves in the folder, in this thread, as an experiment does; rows are written at once."""
+def swept(folder, rounds=4, seeds=(0, 1), together=False, **options):
+    """Run the curves in the folder, in this thread, as an experiment does; rows are written at once.
+
+    together: whether the runs of a curve are one simulation, as they are where nothing prevents it.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "WRITE_SECONDS", -1.0)
+        patch.setattr(sweeps, "SHOW_SECONDS", -1.0)
+        if not together:
+            patch.setattr(sweeps, "stacks", lambda runs: [])
         with LiveFolder(folder, CURVES, seeds, SETUP | {"rounds": rounds}) as follower:
             return run_all(
                 list(CURVES.values()),

@@ -227,10 +227,12 @@ class Stack:
             for name in names
         }
 
-    def views(self, since: int) -> Iterator[View]:
-        """Yield each run as it is now, for observers; its rows of the records from this one on are new."""
-        records = self.records[since:]
-        columns = {name: self._column(name, since).tolist() for name in (records[0].columns if records else ())}
+    def views(self, since: int, most: int) -> Iterator[View]:
+        """Yield each run as it is now, for observers; its rows of the records from this one on are new. Of many records
+        there are so many at ``most``, evenly spaced, and the last.
+        """
+        records = self.records[since:][:: -max(1, -(-(len(self.records) - since) // most))][::-1]
+        columns = {name: self._columns_of(records, name).tolist() for name in (records[0].columns if records else ())}
         for i, diverged in enumerate(self.diverged):
             which = [j for j, record in enumerate(records) if record.has_row[i]]
             rows: list[Row] = [{name: values[j][i] for name, values in columns.items()} for j in which]
@@ -247,7 +249,7 @@ class Stack:
             state |= {f"{part}.{name}": value for name, value in getattr(self, part)._asdict().items()}
         state["has_row"] = np.array([record.has_row for record in self.records], dtype=bool)
         for name in self.records[0].columns if self.records else ():
-            state[f"history.{name}"] = self._column(name)
+            state[f"history.{name}"] = self._columns_of(self.records, name)
         for name, value in (self.unrecorded or {}).items():
             state[f"unrecorded.{name}"] = value
         checkpoints.save_stack(self.file, state)
@@ -272,9 +274,9 @@ class Stack:
             for j, has_row in enumerate(state["has_row"])
         ]
 
-    def _column(self, name: str, since: int = 0) -> Any:
-        """Return a column of the history, with a row for each record from this one on, and a number for each run."""
-        return np.array([np.broadcast_to(record.columns[name], self.count) for record in self.records[since:]])
+    def _columns_of(self, records: list[Record], name: str) -> Any:
+        """Return a column of the history, with a row for each of the records, and a number for each run."""
+        return np.array([np.broadcast_to(record.columns[name], self.count) for record in records])
 
     def results(self) -> list[Run]:
         """Return the runs as they are now."""
@@ -290,7 +292,7 @@ class Stack:
             *(self.config.metrics or {}),
         ]
         has_row = np.array([record.has_row for record in self.records], dtype=bool).reshape(-1, self.count)
-        columns = {name: self._column(name) for name in names}
+        columns = {name: self._columns_of(self.records, name) for name in names}
         return [
             Run(
                 run.algorithm,

@@ -26,6 +26,7 @@ from fedmls.simulation.stacked import Stack, StackedRun, stacks
 from fedmls.simulation.store import RunStore
 from fedmls.types import Algorithm, Array, Optimum, Run
 
+SHOW_SECONDS, SHOWN_ROWS = 1.0, 20  # of runs done together: how often observers see them, and how many rows at most
 BACKENDS = {"threads": "threading", "processes": "loky", "dask": "dask"}
 
 
@@ -300,7 +301,7 @@ def _stacked(
 
 
 class ShownStack:
-    """Shows how far the runs of a stack are: on the board and, twice a second, to the observers of each."""
+    """Shows how far the runs of a stack are: on the board, and to the observers of each, who see some rows a second."""
 
     def __init__(self, stack: Stack, board: Board | None, places: list[int], observers: list[Observer]) -> None:
         self.stack, self.board, self.places, self.observers = stack, board, places, observers
@@ -309,8 +310,8 @@ class ShownStack:
     def __call__(self, k: int, gaps: Array) -> None:
         if self.board is not None:
             self.board.report_all(self.places, k / self.stack.config.rounds, gaps)
-        if self.observers and time.monotonic() - self.told > 0.5:
-            for observer, view in zip(self.observers, self.stack.views(self.seen), strict=True):
+        if self.observers and time.monotonic() - self.told > SHOW_SECONDS:
+            for observer, view in zip(self.observers, self.stack.views(self.seen, SHOWN_ROWS), strict=True):
                 observer.on_rows(view)
             self.seen, self.told = len(self.stack.records), time.monotonic()
 
