@@ -499,7 +499,7 @@ def test_the_model_of_a_federation_in_mlflow_predicts_as_scikit_learn_does(mlflo
     X = pd.DataFrame(problem.matrix().toarray()[:, :4], columns=model.columns)
     expected = ((X.to_numpy() - model.means) / model.scales) @ model.x[:4] + model.x[4]
     assert pipeline.decision_function(X) == pytest.approx(expected)
-    assert {*pipeline.predict(X)} == {*model.classes}
+    assert {*pipeline.predict(X)} == {-1, 1}  # numbers in the files, numbers here
 
 
 @pytest.mark.processes
