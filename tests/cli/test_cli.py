@@ -233,4 +233,9 @@ def test_help_and_list(tmp_path):
     listed = fedmls("list", cwd=tmp_path).stdout
     for line in ("Algorithms: fedmls, ", "Losses: hinge, ", "Experiments for fedmls run: example, ", "  schools   "):
         assert f"\n{line}" in f"\n{listed}"
+    one = fedmls("list", "scaffold", cwd=tmp_path).stdout
+    assert one.startswith("Scaffold, scaffold in files and commands\n")
+    assert "\n  option        'II'\n" in one
+    assert max(map(len, one.splitlines())) <= 80
+    assert "unknown algorithm 'scafold': did you mean 'scaffold'?" in fedmls("list", "scafold", cwd=tmp_path).stderr
     assert fedmls("--version", cwd=tmp_path).stdout.startswith("fedmls 0.")

@@ -308,3 +308,10 @@ def test_a_job_minimises_what_an_estimator_does(name, tmp_path):
     assert unit * last["objective"].iloc[-1] == pytest.approx(fitted.objective_, rel=2 * tol)
     assert (last["objective"] - last["lower_bound"]).iloc[-1] <= until
     assert last["round"].iloc[-1] < 200
+
+
+def test_verbose_may_be_a_number_as_in_scikit_learn(capsys):
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    fedmls.FederatedLinearSVC(verbose=1).fit(X, y)
+    with pytest.raises(ValueError, match="verbose is 'yes'"):
+        fedmls.FederatedLinearSVC(verbose="yes").fit(X, y)

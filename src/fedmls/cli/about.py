@@ -1,11 +1,13 @@
 """The commands that tell about the package: doctor, list."""
 
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated
 
 import typer
 
 from fedmls.cli.app import app, reports_errors
+from fedmls.cli.completion import algorithms
 from fedmls.cli.output import say
 
 
@@ -38,8 +40,15 @@ def doctor(
 
 @app.command("list")
 @reports_errors
-def list_() -> None:
-    """Algorithms, losses, data sets and experiments that are there."""
+def list_(
+    name: Annotated[
+        str | None, typer.Argument(help="An algorithm: what it is, and its parameters.", autocompletion=algorithms)
+    ] = None,
+) -> None:
+    """Algorithms, losses, data sets and experiments that are there; or one algorithm with its parameters."""
+    if name is not None:
+        say(*_described(name))
+        return
     from fedmls import LOSSES
     from fedmls.algorithms import names
     from fedmls.datasets import DATASETS
@@ -48,3 +57,25 @@ def list_() -> None:
     for title, entries in (("Algorithms", names()), ("Losses", LOSSES), ("Experiments for fedmls run", shipped())):
         say(f"{title}: {', '.join(entries)}")
     say("Data sets:", *(f"  {name:26}{dataset.about}" for name, dataset in DATASETS.items()))
+
+
+def _described(name: str) -> list[str]:
+    """Return an algorithm in lines: its name, what its class says, its parameters with their defaults."""
+    from dataclasses import MISSING, fields
+    from inspect import getdoc
+
+    from fedmls.algorithms import find
+
+    kind = find(name)
+    of = [(field.name, field.default) for field in fields(kind)]  # type: ignore[arg-type]
+    shown = [f"  {name:14}{'must be given' if default is MISSING else repr(default)}" for name, default in of]
+    said = [line.replace("``", "") for line in (getdoc(kind) or "").splitlines()]
+    lines = [part for line in said for part in (wrap(line, 80) or [""])]
+    return [
+        f"{kind.title}, {kind.address()} in files and commands",
+        "",
+        *lines,
+        "",
+        *(["Parameters:"] * bool(shown)),
+        *shown,
+    ]

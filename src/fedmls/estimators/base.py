@@ -81,7 +81,7 @@ class FederatedLinearModel(BaseEstimator):  # type: ignore[misc]
             whole("check_every", self.check_every),
             check_batch(self.batch),
             int(check_random_state(self.random_state).randint(2**31)),
-            truth("verbose", self.verbose),
+            truth("verbose", bool(self.verbose) if self.verbose in (0, 1, 2) else self.verbose),
             self.device,
         )
 

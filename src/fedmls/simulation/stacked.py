@@ -25,7 +25,7 @@ from fedmls.simulation.observers import Row, View
 from fedmls.simulation.recorder import Recorder, gap_scale
 from fedmls.types import Algorithm, Array, Run
 
-SAVE_EVERY_SECONDS = 30
+SAVE_EVERY_SECONDS = 30.0
 PLAIN = ("round", "exchanges", "x", "going", "diverged", "objective")  # of a stack, and of its clients: what is saved
 COUNTED = ("steps", "subgradients", "rows_read", "going")
 MOST_NUMBERS = 2**25  # in the rows of a stack, and in its states: with more, Python takes no time beside the loops
@@ -121,6 +121,7 @@ class Stack:
     def run(self, stop: threading.Event | None = None, show: Shown | None = None) -> None:
         """Play all runs to their ends. When ``stop`` is set, KeyboardInterrupt is raised between two exchanges."""
         self.began = saved = time.monotonic()
+        pause = SAVE_EVERY_SECONDS
         while self.round < self.config.rounds and self.going.any():
             if stop is not None and stop.is_set():
                 self.save()
@@ -129,9 +130,11 @@ class Stack:
                 self._exchange()
             if show is not None:
                 show(self.round, self._gaps(self.objective)[1])
-            if time.monotonic() - saved > SAVE_EVERY_SECONDS:
+            if time.monotonic() - saved > pause:
+                before = time.monotonic()
                 self.save()
                 saved = time.monotonic()
+                pause = max(SAVE_EVERY_SECONDS, 30 * (saved - before))  # long histories take a while to write
 
     def _exchange(self) -> None:
         """Do one exchange of one round or, paired, two, of all runs."""
