@@ -237,5 +237,8 @@ def test_help_and_list(tmp_path):
     assert one.startswith("Scaffold, scaffold in files and commands\n")
     assert "\n  option        'II'\n" in one
     assert max(map(len, one.splitlines())) <= 80
-    assert "unknown algorithm 'scafold': did you mean 'scaffold'?" in fedmls("list", "scafold", cwd=tmp_path).stderr
+    assert (
+        "unknown algorithm 'scafold': did you mean 'scaffold'?"
+        in fedmls("list", "scafold", cwd=tmp_path, code=2).stderr
+    )
     assert fedmls("--version", cwd=tmp_path).stdout.startswith("fedmls 0.")

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 import fedmls
 from fedmls.algorithms import ALGORITHMS
+from fedmls.local import descent
 from fedmls.simulation import stacked
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.stacked import Stack, StackedRun, stacks
@@ -197,3 +198,11 @@ def test_a_sweep_goes_on_with_the_stack_it_was_stopped_in(tmp_path, monkeypatch)
     assert not list(tmp_path.glob("*.stack.npz"))
     for run in runs:
         assert np.array_equal(run.x, fedmls.simulate(fedmls.FedAvg(), svm(), rounds=9, seed=run.seed).x)
+
+
+def test_a_stack_compiles_nothing_of_its_own():
+    fedmls.simulate(fedmls.FedAvg(), svm(), rounds=2)
+    before = len(descent.descend_rows.signatures)
+    Stack(plan([fedmls.FedAvg(T=1, eta0=v) for v in (0.1, 0.2)], [svm(), svm(seed=1)])).run()
+    Stack(plan([fedmls.FedMLS(lam0=v) for v in (0.1, 0.2)], [svm(n=1)])).run()
+    assert len(descent.descend_rows.signatures) == before

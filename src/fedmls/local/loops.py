@@ -49,8 +49,8 @@ class ProcessorLoops:
         return ProcessorLoops(self.rows.of(clients), self.loss, self.penalty, self.threads)
 
     def descend(self, stream: Stream, steps: descent.Steps, u0: Array, slopes: Array) -> tuple[Array, Array]:
-        if not steps.sizes.flags.c_contiguous:  # the one kind of array that the loop is compiled for
-            steps = steps._replace(sizes=np.ascontiguousarray(steps.sizes))
+        if not steps.sizes.flags.carray:  # the one kind of array that the loop is compiled for
+            steps = steps._replace(sizes=np.array(steps.sizes))
         if self.threads > 1:
             work = np.cumsum(steps.counts * stream.batch_sizes)
             if work[-1] > self.threads * LEAST_WORK:
