@@ -50,8 +50,8 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 nitpick_ignore_regex = [
-    ("py:.*", r"(numpy|np|pandas|pd|scipy|sklearn|collections|pathlib|typing|abc)\..*"),
-    ("py:class", r"fedmls\.(experiments|federation|results)\..*"),
+    ("py:.*", r"(numpy|np|pandas|pd|scipy|sklearn|collections|contextlib|pathlib|typing|abc)\..*"),
+    ("py:class", r"fedmls\.(datasets|experiments|federation|results)\..*"),
     ("py:class", r"fedmls\.types\.(Server|Client|Down|Up)T"),
     ("py:class", r"(Any|Array|State|Message|Path|Callable|Sequence|Iterable|Mapping|DataFrame|Generator|optional)"),
 ]

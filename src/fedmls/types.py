@@ -159,7 +159,7 @@ class Traits(NamedTuple):
     needs_rows: it asks ``local`` for what only rows can answer, and functions of an OracleProblem cannot.
     needs_no_l1: it works on the slopes of rows: an l1 term must be given as rows, too.
     needs_l2: it works only on problems with an l2 term.
-    stacks: several runs of it can be one simulation (:mod:`fedmls.local.stacked`): its methods do nothing but
+    stacks: several runs of it can be one simulation (``fedmls.local.stacked``): its methods do nothing but
     arithmetic to arrays of the shapes (R, n, d) and (R, 1, d), and to numbers of each run, (R, 1, 1). Such numbers are
     these hyper-parameters, where runs differ in them, and what it draws from ``rng``, a generator for each run.
     """

@@ -29,5 +29,5 @@ class Transport(Protocol):
 
     def exchange(self, messages: Mapping[str, bytes], timeout: float) -> tuple[dict[str, bytes], dict[str, str]]:
         """Send each named node its message; return what came back within timeout seconds, and for every other node a
-        word on why not. Those that are :class:`Replies` tell when each came.
+        word on why not. Those that are ``Replies`` tell when each came.
         """
