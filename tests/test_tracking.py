@@ -16,7 +16,7 @@ import fedmls
 from fedmls import tracking
 from fedmls.results import live as live_results
 from fedmls.results.live import LiveFolder
-from fedmls.results.model import read_model
+from fedmls.results.model import read_description, read_model
 from fedmls.simulation import run as simulation_run
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
@@ -515,3 +515,23 @@ def test_an_experiment_is_tracked_from_the_command_line(tmp_path):
     refused = subprocess.run([*command, "wandb"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "tensorboard, mlflow" in refused.stderr
+
+
+def test_the_model_that_an_experiment_keeps_is_logged_with_its_run(mlflow_uri, tmp_path, monkeypatch):
+    from mlflow.tracking import MlflowClient
+
+    from fedmls.experiments import spec
+    from fedmls.experiments.run import Experiment
+
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "small.toml"
+    file.write_text('rounds = 5\nseeds = 2\nalgorithms = ["fedavg", "fedmls"]\ndata = {name = "svm", rows = 60}\n')
+    follower = tracking.Follower(tmp_path / "out", lambda: tracking.MLflow("kept", uri=mlflow_uri))
+    Experiment(spec.read(str(file))).run(tmp_path / "out", jobs=1, progress=False, followers=[follower])
+    client = MlflowClient(tracking_uri=mlflow_uri)
+    experiment = client.get_experiment_by_name("kept").experiment_id
+    (logged,) = client.search_logged_models([experiment])
+    trained = read_description(tmp_path / "out").trained
+    of = client.get_run(logged.source_run_id)
+    assert (of.data.params["algorithm"], of.data.params["seed"]) == (trained["algorithm"]["name"], str(trained["seed"]))
+    assert {run.info.status for run in client.search_runs([experiment])} == {"FINISHED"}

@@ -10,6 +10,7 @@ A run that goes on from a checkpoint begins with the rows of the checkpoint: a c
 order. An exception in a callback ends the run, with its checkpoint saved; all callbacks are told the end.
 """
 
+import json
 import logging
 import math
 import re
@@ -26,6 +27,7 @@ from fedmls.algorithms import from_dict
 from fedmls.results.events import Event, end_of, history_of, read_events
 from fedmls.results.layout import MODEL, RUNS
 from fedmls.results.live import LiveReader, LiveRun
+from fedmls.results.model import read_description
 from fedmls.results.pipeline import load
 from fedmls.results.read import read_runs, read_setup
 from fedmls.simulation.observers import Callback
@@ -72,6 +74,7 @@ class Follower:
         self.folder, self.tracker, self.reader = folder, tracker, LiveReader(folder)
         self.open: dict[str, tuple[Tracker, set[int]]] = {}  # by key, with the rounds that were logged
         self.ended: set[str] = set()
+        self.trackers: dict[str, Tracker] = {}  # of an experiment's runs, by algorithm and seed
         self.failure: Exception | None = None
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._follow, daemon=True)
@@ -86,6 +89,8 @@ class Follower:
         self.over.set()
         self.thread.join()
         self._look()
+        if error is None:
+            self._try(self._log_model)
         for tracker, _rows in self.open.values():
             self._try(lambda tracker=tracker: tracker.end(None, error))  # type: ignore[misc]
         if self.failure is not None:
@@ -119,8 +124,18 @@ class Follower:
     def _log_run(self, run: LiveRun, setup: dict[str, Any]) -> None:
         about = about_run(from_dict(run.algorithm), run.names["seed"], setup["batch"], None, problem=setup["problem"])
         self._rows(run.key, about | {"rounds": setup["rounds"]}, run.history)
+        self.trackers[_run_name(run.algorithm, run.names["seed"])] = self.open[run.key][0]
         if run.finished:
             self._end(run.key, run)
+
+    def _log_model(self) -> None:
+        """Log the model that the experiment keeps, with the run that it is of."""
+        if not self.trackers or not (self.folder / MODEL).exists():
+            return
+        trained = read_description(self.folder).trained
+        tracker = self.trackers.get(_run_name(trained["algorithm"], trained["seed"]))
+        if isinstance(tracker, MLflow):
+            tracker.log_model(load(self.folder))
 
     def _log_federation(self, events: list[Event], setup: dict[str, Any]) -> None:
         job, key = setup["job"], setup["run"]
@@ -147,6 +162,10 @@ class Follower:
         tracker, _ = self.open.pop(key)
         self.ended.add(key)
         tracker.end(run, None)
+
+
+def _run_name(algorithm: dict[str, Any], seed: int) -> str:
+    return json.dumps([algorithm, seed], sort_keys=True)
 
 
 class TensorBoard:
