@@ -405,3 +405,13 @@ def test_the_command_line(tmp_path):
     assert setup["spec"]["rounds"] == 2
     message = "error: name a file, e.g. my.toml; fedmls run --example > my.toml writes one to start from\n"
     assert fedmls_run(cwd=tmp_path, code=2).stderr == message
+
+
+def test_runs_that_all_diverge_at_once_leave_a_folder_without_figures(tmp_path):
+    (tmp_path / "wild.toml").write_text(
+        'rounds = 3\nloss = "squared_hinge"\nalgorithms = [{name = "fedavg", eta0 = 1e300}]\n'
+        'data = {name = "breast_cancer_wisconsin"}\npartition = {by = "iid", clients = 3}\n'
+    )
+    done = Experiment(read(str(tmp_path / "wild.toml"))).run(tmp_path / "out", progress=False)
+    assert done.history.empty
+    assert not list((tmp_path / "out").glob("*.png"))

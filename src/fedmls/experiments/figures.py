@@ -50,8 +50,10 @@ class Measure(NamedTuple):
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draw all figures of the folder; return the files."""
+    """Draw all figures of the folder; return the files. If every run diverged in its first round, there are none."""
     done = read_results(folder)
+    if done.history.empty:
+        return []
     history, titles = done.history, done.setup.get("variants") or {}
     measure = Measure("relative_gap", "relative gap  (f − f*)/f*")
     if history["relative_gap"].isna().all():
