@@ -92,3 +92,14 @@ def test_mistakes_are_one_line(folder, tmp_path):
     done = predict(folder, new, "--out", out, "--keep", "number")
     assert done.stderr == f"error: {new}: there is no column 'number'; there are age, dose, ward, smoker, ill\n"
     assert not out.exists()
+
+
+def test_the_rows_are_not_overwritten_by_their_predictions(tmp_path):
+    rows = tmp_path / "new.csv"
+    rows.write_text("a,b\n1,2\n")
+    (tmp_path / "d.csv").mkdir()
+    for out, why in ((rows, "the file of the rows, which would be lost"), (tmp_path / "d.csv", "a folder")):
+        done = CliRunner().invoke(app, ["predict", str(tmp_path), str(rows), "--out", str(out)])
+        assert done.exit_code == 2
+        assert why in done.output.replace("\n  ", " ")
+    assert rows.read_text() == "a,b\n1,2\n"

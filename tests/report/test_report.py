@@ -334,7 +334,7 @@ def test_the_page_of_a_federation_tells_its_job_and_its_model(tmp_path):
     assert [row["texts"][0] for row in shown["rows"]] == [numerals.small(model.x[i] / model.scales[i]) for i in order]
     constant = model.x[4] - (model.x[:4] / model.scales) @ model.means
     assert shown["intercept"] == numerals.small(constant)
-    assert summary["scores"] == [None]
+    assert summary["held_out"] == [None]
     text = report.write([tmp_path / "job"]).read_text(encoding="utf-8")
     assert "above 0 the model predicts 1, else -1" in text
 
@@ -343,11 +343,11 @@ def test_scores_on_held_out_rows_are_shown(trial):
     scores = {"rows": 12, "values": {"accuracy": 0.75, "auc": 0.8125, "auc_error": 0.01}}
     told = {"together": scores, "nodes": {}, "without": {"south": EVIL}, "notes": ["rounded"]}
     (trial / "setup.json").write_text(json.dumps(SETUP | {"held_out": told}), encoding="utf-8")
-    (shown,) = report.summarise([trial])["scores"]
-    assert shown["rows"] == [{"name": "all nodes", "cells": ["12", "0.750", "0.812"]}]
-    assert shown["notes"] == ["rounded", f"without south: {EVIL}"]
+    (shown,) = report.summarise([trial])["held_out"]
+    assert shown["cells"][1:] == [["all", "12", "0.750", "0.812 ± 0.011"]]
+    assert shown["remarks"] == ["rounded", f"without south: {EVIL}"]
     text = report.write([trial]).read_text(encoding="utf-8")
-    assert "On held-out rows" in text
+    assert text.count("On held-out rows") == 1
     assert EVIL not in text
 
 

@@ -136,5 +136,5 @@ def test_nodes_that_failed_and_scores_are_shown(federation):
     assert crossed in nodes["site-3"]["cells"]
     assert any(cell["kind"] == "idle" for cell in nodes["site-2"]["cells"])
     assert seen["scores"]["columns"] == ["Held-out rows", "Accuracy", "AUC"]
-    assert seen["scores"]["rows"][0] == {"name": "all nodes", "cells": ["12", "0.750", "0.812"]}
+    assert seen["scores"]["rows"][0] == {"name": "all", "cells": ["12", "0.750", "0.812 ± 0.011"]}
     assert seen["scores"]["notes"] == ["without site-3: no rows"]

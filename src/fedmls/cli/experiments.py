@@ -232,11 +232,14 @@ def watch(
     """
     from threading import Event
 
+    from fedmls.results.read import is_results
     from fedmls.watch import Server
 
     if not folder.is_dir():
         what = "it is no folder" if folder.exists() else "it is not there yet"
         raise ValueError(f"{folder}: {what}; give the results folder of a run, which has one once its f* is known")
+    if not is_results(folder):
+        raise ValueError(f"{folder}: it is no results folder; give that of fedmls run, reproduce or federate")
     with Server(folder, port) as server:
         say(f"{folder} is shown at {server.url} (Ctrl-C to end)")
         if open_:

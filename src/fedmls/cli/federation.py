@@ -236,5 +236,6 @@ def federate(
         for one in tracker(track, trial.folder):
             stack.enter_context(one)
         outcome = federating.run(trial, say)
-    say(*federating.summary(outcome), *model_told(trial.folder))
+    say_wrapped(*federating.summary(outcome))
+    say(*model_told(trial.folder))
     say("Files:", *(f"  {file}" for file in sorted(trial.folder.iterdir())), report_command(trial.folder))

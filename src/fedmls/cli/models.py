@@ -35,7 +35,13 @@ def predict(
 
     if out.suffix.lower() != ".csv":
         raise ValueError(f"--out is {str(out)!r}; predictions are written as CSV: name a file that ends in .csv")
+    if out.is_dir() or (out.exists() and file.exists() and out.samefile(file)):
+        what = "a folder" if out.is_dir() else "the file of the rows, which would be lost"
+        raise ValueError(f"--out is {str(out)!r}, {what}; name another file")
     table, notes = predict_file(folder, file, keep or (), decimal)
-    with whole_file(out) as stream:
-        stream.write(table.to_csv(index=False).encode())
+    try:
+        with whole_file(out) as stream:
+            stream.write(table.to_csv(index=False).encode())
+    except OSError as error:
+        raise ValueError(f"--out is {str(out)!r}, which cannot be written ({error.strerror}); name another") from None
     say(*notes, f"{len(table)} predictions in {out}")

@@ -130,9 +130,12 @@ def _class_scores(sums: ClassSums) -> dict[str, float]:
     negative, positive = np.stack([sums.lowest, sums.highest], axis=1)  # by their first and by their last bin
     least, most = _above(positive[0], negative[1]), _above(positive[1], negative[0]) + _ties(positive[1], negative[0])
     pairs = math.prod(by_class.tolist())
+    (true_negative, false_positive), (false_negative, true_positive) = sums.confusion.tolist()
+    least, most = max(least, true_positive * true_negative), min(most, pairs - false_negative * false_positive)
     if most - least == pairs:  # it may be anything
         return scores
     middle = np.mean([_above(p, n) + _ties(p, n) / 2 for p, n in zip(positive, negative, strict=True)])
+    middle = min(max(middle, least), most)
     return scores | {"auc": float(middle / pairs), "auc_error": float(max(middle - least, most - middle) / pairs)}
 
 

@@ -23,7 +23,6 @@ def summarise(paths: Sequence[Path]) -> dict[str, Any]:
         "targets": tables.targets(curves, measures, costs),
         "held_out": [about.held_out(folder.setup.get("held_out")) for folder in folders],
         "clients": [about.clients(folder.setup.get("partition")) for folder in folders],
-        "scores": [model.scores(folder.setup) for folder in folders],
         "coefficients": [model.coefficients(path) for path in paths],
         "setup": about.setup([folder.setup for folder in folders]),
     }

@@ -1,39 +1,15 @@
-"""A federation's model on the page: its scores on held-out rows, and its coefficients."""
+"""The model on the page: its coefficients."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedmls.checks import real
 from fedmls.report import numerals
 from fedmls.results.layout import MODEL
 from fedmls.results.model import read_model
 
 COEFFICIENTS = 40  # shown; of more those that matter most
-
-
-def scores(setup: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the scores on held-out rows: of all together first, then of each node; None where there are none."""
-    told = setup.get("held_out")
-    together = told.get("together") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or not isinstance(together, dict):
-        return None
-    of_nodes = {name: one for name, one in (told.get("nodes") or {}).items() if isinstance(one, dict)}
-    names = [name for name in together.get("values") or {} if not name.endswith("_error")]
-    rows = [{"name": "all nodes", "cells": _scores(together, names)}]
-    rows += [{"name": name, "cells": _scores(one, names)} for name, one in of_nodes.items() if len(of_nodes) > 1]
-    without = [f"without {name}: {why}" for name, why in (told.get("without") or {}).items()]
-    titles = ["AUC" if name == "auc" else name.replace("_", " ").capitalize() for name in names]
-    return {"columns": ["Held-out rows", *titles], "rows": rows, "notes": [*(told.get("notes") or []), *without]}
-
-
-def _scores(one: Mapping[str, Any], names: list[str]) -> list[str]:
-    values = one.get("values") or {}
-    numbers = [real(values.get(name)) for name in names]
-    texts = [numerals.NOTHING if number is None else f"{number:.3f}" for number in numbers]
-    return [f"{one.get('rows', 0):,}", *texts]
 
 
 def coefficients(folder: Path) -> dict[str, Any] | None:
@@ -65,5 +41,6 @@ def coefficients(folder: Path) -> dict[str, Any] | None:
         "rows": rows,
         "intercept": None if start is None else numerals.small(start),
         "classes": model.classes,
+        "standardised": standardised,
         "left": p - len(rows),
     }

@@ -52,11 +52,13 @@ class HeldOutScores(NamedTuple):
         return [*self.notes, *(f"without {node}: {why}" for node, why in self.without.items())]
 
     def lines(self) -> list[str]:
-        """Return the scores of all rows together, and the remarks, as lines for a terminal."""
+        """Return the scores of all rows together, the first of them of each node, and the remarks, for a terminal."""
         [_, rows, *titles], [_, _, *values] = self.cells()[0], self.cells()[1]
         told = ", ".join(f"{title} {value}" for title, value in zip(titles, values, strict=True))
         first = f"{self.together.rows:,} {rows}: {told}" if told else "held-out rows: no scores are known"
-        return [line for text in (first, *self.remarks()) for line in wrap(text, WIDTH, subsequent_indent="  ")]
+        each = [f"{row[0]} {row[2]}" for row in self.cells()[2:] if titles]
+        own = [f"{titles[0]} at each site: {', '.join(each)}"] if each else []
+        return [line for text in (first, *own, *self.remarks()) for line in wrap(text, WIDTH, subsequent_indent="  ")]
 
 
 def _title(name: str) -> str:

@@ -196,6 +196,8 @@ def predict_file(folder: str | Path, file: Path, keep: Sequence[str] = (), decim
     """
     described = read_description(folder)
     rows, fitted = _rows(file, described, decimal), pipeline(described)
+    if not rows.shape[0]:
+        raise ValueError(f"{file}: it holds no rows")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

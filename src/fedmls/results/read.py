@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedmls.algorithms import ALGORITHMS
 from fedmls.results.events import end_of, history_of, read_events
-from fedmls.results.layout import EVENTS, HISTORY, LABELS, POINTS, RUNS, SETUP, SUMMARY, Labels
+from fedmls.results.layout import EVENTS, HISTORY, LABELS, LIVE, POINTS, RUNS, SETUP, SUMMARY, Labels
 from fedmls.results.live import LiveReader, Unfinished, joined
 from fedmls.simulation.store import RunStore
 from fedmls.types import Run
@@ -36,6 +36,13 @@ def read_results(folder: Path) -> Results:
             folder / SUMMARY, keep_default_na=False, na_values=["nan", ""], dtype=dict.fromkeys(LABELS, str)
         ).fillna(dict.fromkeys(LABELS, "")),
         read_setup(folder),
+    )
+
+
+def is_results(folder: Path) -> bool:
+    """Return whether the folder holds results, or what a run under way has written of them."""
+    return any((folder / name).exists() for name in (RUNS, LIVE, HISTORY, SETUP, EVENTS, POINTS)) or any(
+        folder.glob("job.*")
     )
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from fedmls.experiments.figures import log_spaced
 from fedmls.report import numerals
+from fedmls.report.about import held_out
 from fedmls.report.chart import chart
 from fedmls.report.curves import costs_of, curves_of, measures_of
-from fedmls.report.model import scores
 from fedmls.results.events import Event, end_of, exchanges_of, read_events
 from fedmls.results.layout import EVENTS, HISTORY, LABELS, POINTS
 from fedmls.results.live import LiveReader, LiveRun, Unfinished
@@ -194,7 +194,7 @@ def _federation(events: list[Event], setup: dict[str, Any], folder: Path) -> dic
     status = {"": "running", "proved": "finished"}.get(end, end)
     job = setup.get("job") or {}
     title = str(setup.get("title") or folder.name)
-    shown: dict[str, Any] = {"nodes": _nodes(done, setup), "scores": scores(setup), "notes": _waiting(events)}
+    shown: dict[str, Any] = {"nodes": _nodes(done, setup), "scores": _scores(setup), "notes": _waiting(events)}
     if done:
         shown["tiles"] = _tiles(done, job, end)
         shown["share"] = 1.0 if end in ("finished", "proved") else min(1.0, done[-1]["round"] / job.get("rounds", 1))
@@ -285,3 +285,14 @@ def _node(name: str, shown: list[Event], most: float) -> dict[str, Any]:
     median = numerals.seconds(statistics.median(took)) if took else numerals.NOTHING
     failed = sum(cell["kind"] == "failed" for cell in cells)
     return {"name": name, "last": cells[-1]["about"], "median": median, "failed": failed, "cells": cells}
+
+
+def _scores(setup: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the scores on held-out rows as a table: of all rows together first, then of each node's."""
+    told = held_out(setup.get("held_out"))
+    if told is None:
+        return None
+    [_, *titles], *rows = told["cells"]
+    shown = [{"name": name, "cells": cells} for name, *cells in rows]
+    columns = [title[:1].upper() + title[1:] for title in titles]
+    return {"columns": columns, "rows": shown, "notes": told["remarks"]}

@@ -499,7 +499,7 @@ def test_the_example_is_the_job_that_runs_without_one():
     default = trials.make_job(None, None, (), {})
     assert trials.make_job(Path("job.toml"), None, (), {}) == default
     shown = dict(re.findall(r"^# (\w+) = (\S+)", done.output, re.M))
-    for key in {*shown} - {"loss_parameter", "until", "name", "lam0", "categorical"}:
+    for key in {*shown} - {"loss_parameter", "until", "name", "lam0", "categorical", "holdout"}:
         assert getattr(default, key) == tomllib.loads(f"value = {shown[key]}")["value"], key
     whole = done.output.partition("# In place of")[0].replace('\nalgorithm = "fedmlsb"', "")
     Path("job.toml").write_text(whole + done.output[done.output.index("# [algorithm]") :].replace("# ", ""))

@@ -250,7 +250,8 @@ def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> 
     survey = survey_of(job, answers)
     problem = problem_of(job, nodes, survey)
     simulation(lambda algorithm, rows, **settings: Simulation(algorithm, rows, RunConfig(**settings)), job, problem)
-    notes = (sites_told(survey), *decimals_told(nodes), *gaps_told(answers))
+    held_out = ("rows that are held out are not counted here",) if job.holdout is not None else ()
+    notes = (sites_told(survey), *decimals_told(nodes), *gaps_told(answers), *held_out)
     return Trial(folder, engine, job, nodes, problem, command, notes)
 
 
