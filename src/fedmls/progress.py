@@ -4,8 +4,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -182,3 +182,16 @@ class Board:
             begun = np.flatnonzero(shares)
             gap = float(gaps[begun[-1]]) if begun.size else None
             bar.update(before + float(shares.sum()), gap, finished=before + int((shares >= 1).sum()))
+
+
+@contextmanager
+def shown_board(bar: Bar, before: int, runs: int) -> Iterator[Board]:
+    """Yield a board for the runs to report to, which a thread shows on the bar."""
+    board, done = Board(max(1, runs)), threading.Event()
+    thread = threading.Thread(target=board.show, args=(bar, before, done), daemon=True)
+    thread.start()
+    try:
+        yield board
+    finally:
+        done.set()
+        thread.join()

@@ -12,8 +12,8 @@ import fedmls
 from fedmls.algorithms import ALGORITHMS
 from fedmls.local import descent
 from fedmls.simulation import stacked
-from fedmls.simulation.config import RunConfig
-from fedmls.simulation.stacked import Stack, StackedRun, stacks
+from fedmls.simulation.config import PlannedRun, RunConfig
+from fedmls.simulation.stacked import Stack, stacks
 from tests.support.problems import svm
 
 VARIED = {"fedmls": "lam0", "fedmlse": "lam0", "dcs": "eta", "feddyn": "alpha", "fedsplit": "s"}  # eta0 otherwise
@@ -38,7 +38,7 @@ def plan(algorithms, problems, seeds=None, **settings):
     seeds = [s for _, _, s in pairs] if seeds is None else seeds
     config = {"rounds": 12, "batch": 0.4, **settings}
     return [
-        StackedRun(a, p, RunConfig(seed=s, **config).resolved(p)) for (a, p, _), s in zip(pairs, seeds, strict=True)
+        PlannedRun(a, p, RunConfig(seed=s, **config).resolved(p)) for (a, p, _), s in zip(pairs, seeds, strict=True)
     ]
 
 
@@ -67,7 +67,7 @@ def assert_equal(got, expected):
 
 
 def assert_stack_is_its_runs(runs, threads=1):
-    assert list(stacks([(i, *run) for i, run in enumerate(runs)])) == [list(range(len(runs)))]
+    assert list(stacks(dict(enumerate(runs)))) == [list(range(len(runs)))]
     stack = Stack(runs, threads)
     stack.run()
     for got, run in zip(stack.results(), runs, strict=True):
@@ -149,7 +149,7 @@ def test_what_cannot_be_stacked_is_not():
 
     def stacked_with(algorithm, **settings):
         runs = plan([algorithm], [problem, problem], **settings)
-        return list(stacks([(i, *run) for i, run in enumerate(runs)]))
+        return list(stacks(dict(enumerate(runs))))
 
     assert stacked_with(fedmls.FedAvg()) == [[0, 1]]
     assert stacked_with(fedmls.FedAvg(participants=2)) == []
@@ -158,7 +158,7 @@ def test_what_cannot_be_stacked_is_not():
     assert stacked_with(fedmls.FedMLS(), certificate=10.0) == []
     assert stacked_with(fedmls.FedMLSB()) == []
     others = plan([fedmls.FedAvg(T=2), fedmls.FedAvg(T=3)], [problem])  # T is no number that may differ
-    assert list(stacks([(i, *run) for i, run in enumerate(others)])) == []
+    assert list(stacks(dict(enumerate(others)))) == []
 
 
 @pytest.mark.parametrize("name", ["fedmls", "scaffnew"])
@@ -173,6 +173,7 @@ def test_a_stack_is_resumed_from_its_file(name, tmp_path):
     second.resume(file)
     assert second.round == 7
     second.run()
+    assert all(run.history["seconds"].is_monotonic_increasing for run in second.results())
     for got, run in zip(second.results(), runs, strict=True):
         assert got.history.drop(columns="seconds").equals(by_itself(run).history.drop(columns="seconds"))
         assert np.array_equal(got.x, by_itself(run).x)

@@ -5,7 +5,7 @@ import pytest
 import fedmls
 from fedmls.results import layout, live
 from fedmls.results.live import LiveFolder
-from fedmls.simulation import sweeps
+from fedmls.simulation import stacked_sweeps
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from fedmls.simulation.sweeps import run_all
@@ -22,9 +22,9 @@ def swept(folder, rounds=4, seeds=(0, 1), together=False, **options):
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "WRITE_SECONDS", -1.0)
-        patch.setattr(sweeps, "SHOW_SECONDS", -1.0)
+        patch.setattr(stacked_sweeps, "SHOW_SECONDS", -1.0)
         if not together:
-            patch.setattr(sweeps, "stacks", lambda runs: [])
+            patch.setattr(stacked_sweeps, "stacks", lambda runs: [])
         with LiveFolder(folder, CURVES, seeds, SETUP | {"rounds": rounds}) as follower:
             return run_all(
                 list(CURVES.values()),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedmls.checks import check_batch, real, unknown, whole
 from fedmls.problem import OracleProblem, Problem
@@ -69,6 +69,14 @@ class RunConfig:
         if self.certificate is True:  # which the identity writes as the radius 1
             stops.append("without a radius")
         return stops
+
+
+class PlannedRun(NamedTuple):
+    """One run to be done: all that :class:`fedmls.simulation.run.Simulation` takes."""
+
+    algorithm: Algorithm
+    problem: AnyProblem
+    config: RunConfig
 
 
 def check_problem(problem: Any) -> None:

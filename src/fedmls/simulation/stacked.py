@@ -7,7 +7,7 @@ seconds, to those of the runs one by one, to the last bit.
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from fedmls.local.stacked import StackedLocal
 from fedmls.problem import Problem
 from fedmls.rounds import EachRandom, ServerRandom, array_sizes
 from fedmls.simulation import checkpoint as checkpoints
-from fedmls.simulation.config import RunConfig
+from fedmls.simulation.config import PlannedRun, RunConfig
 from fedmls.simulation.cost import Counters, cost_of_round
 from fedmls.simulation.observers import Row, View
 from fedmls.simulation.recorder import Recorder, gap_scale
@@ -33,14 +33,6 @@ MOST_NUMBERS = 2**25  # in the rows of a stack, and in its states: with more, Py
 Shown = Callable[[int, Array], Any]  # of the rounds done, and the relative gap of each run
 
 
-class StackedRun(NamedTuple):
-    """One run of a stack."""
-
-    algorithm: Algorithm
-    problem: Problem
-    config: RunConfig  # resolved
-
-
 class Record(NamedTuple):
     """A round of all runs: columns of the history with one number for each run, or one for all."""
 
@@ -48,11 +40,11 @@ class Record(NamedTuple):
     columns: dict[str, Any]
 
 
-def stacks(runs: Sequence[tuple[int, Algorithm, Any, RunConfig]]) -> Iterator[list[int]]:
+def stacks(runs: Mapping[int, PlannedRun]) -> Iterator[list[int]]:
     """Yield the groups of those runs, named by their numbers, that can be one simulation: of two or more."""
     groups: dict[Any, list[int]] = {}
-    for i, algorithm, problem, config in runs:
-        key = _kind(algorithm, problem, config)
+    for i, run in runs.items():
+        key = _kind(*run)
         if key is not None:
             groups.setdefault(key, []).append(i)
     for group in groups.values():
@@ -91,12 +83,14 @@ def joined(algorithms: Sequence[Algorithm]) -> Algorithm:
 class Stack:
     """Several runs, exchange by exchange. Each ends at its own time: at the last round, its target, or diverged."""
 
-    def __init__(self, runs: Sequence[StackedRun], threads: int = 1) -> None:
-        self.runs, self.config, self.count = runs, runs[0].config, len(runs)
-        one = runs[0]
+    def __init__(self, planned: Sequence[PlannedRun], threads: int = 1) -> None:
+        runs = [run._replace(config=run.config.resolved(run.problem)) for run in planned]
+        one: Any = runs[0]
+        self.runs, self.config, self.count = runs, one.config, len(runs)
         self.algorithm = joined([run.algorithm for run in runs])
         seeds = [run.config.seed for run in runs]
-        self.local = StackedLocal([run.problem for run in runs], seeds, self.config.batch, threads)
+        problems: list[Any] = [run.problem for run in runs]  # of rows, all of them
+        self.local = StackedLocal(problems, seeds, self.config.batch, threads)
         self.random = [ServerRandom(seed) for seed in seeds]
         x0 = np.array([run.config.x0 for run in runs])[:, None, :]
         server, _ = one.algorithm.init(one.config.x0, one.problem.n)
@@ -107,7 +101,7 @@ class Stack:
         self.x = x0[:, 0].copy()
         self.best = np.array([np.nan if run.config.best is None else run.config.best for run in runs])
         self.scales = np.array([gap_scale(run.config.best) for run in runs])
-        self.rows = np.array([len(run.problem.y) for run in runs])
+        self.rows = np.array([len(problem.y) for problem in problems])
         self.going, self.diverged = np.ones(self.count, bool), np.zeros(self.count, bool)
         self.round = self.exchanges = 0
         self.objective = np.full(self.count, np.nan)
@@ -115,12 +109,13 @@ class Stack:
         self.asked = Recorder(one.algorithm, one.problem, server, one.config.x0, None, {}, None).asked
         self.records: list[Record] = []
         self.unrecorded: dict[str, Any] | None = None
-        self.began = 0.0
+        self.began = self.seconds = 0.0  # when the runs would have begun without a break; what they took before it
         self.file: Path | None = None
 
     def run(self, stop: threading.Event | None = None, show: Shown | None = None) -> None:
         """Play all runs to their ends. When ``stop`` is set, KeyboardInterrupt is raised between two exchanges."""
-        self.began = saved = time.monotonic()
+        saved = time.monotonic()
+        self.began = saved - self.seconds
         pause = SAVE_EVERY_SECONDS
         while self.round < self.config.rounds and self.going.any():
             if stop is not None and stop.is_set():
@@ -250,6 +245,7 @@ class Stack:
         state |= {f"local.{name}": getattr(self.local, name) for name in COUNTED}
         for part in ("server", "clients", "spent"):
             state |= {f"{part}.{name}": value for name, value in getattr(self, part)._asdict().items()}
+        state["seconds"] = (time.monotonic() - self.began) / self.count
         state["has_row"] = np.array([record.has_row for record in self.records], dtype=bool)
         for name in self.records[0].columns if self.records else ():
             state[f"history.{name}"] = self._columns_of(self.records, name)
@@ -270,6 +266,7 @@ class Stack:
         for part in ("server", "clients", "spent"):
             fresh = getattr(self, part)
             setattr(self, part, fresh._replace(**{name: state[f"{part}.{name}"] for name in fresh._fields}))
+        self.seconds = self.count * float(state.get("seconds", 0.0))
         named = {name: _within(state, name) for name in ("history", "unrecorded")}
         self.unrecorded = named["unrecorded"] or None
         self.records = [

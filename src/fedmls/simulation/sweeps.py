@@ -5,37 +5,27 @@ import json
 import multiprocessing
 import signal
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from fedmls.checks import check_jobs, one_of, whole
 from fedmls.hyperparameters import describe
 from fedmls.problem import OracleProblem, Problem
-from fedmls.progress import Bar, Board
+from fedmls.progress import Bar, Board, shown_board
 from fedmls.rounds import require_algorithm
-from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, known_optimum, on_device
+from fedmls.simulation.config import AnyProblem, Metrics, PlannedRun, RunConfig, check_problem, known_optimum, on_device
 from fedmls.simulation.observers import Observer, Progress, shown_gap
 from fedmls.simulation.run import Interrupted, Simulation, ctrl_c
-from fedmls.simulation.stacked import Stack, StackedRun, stacks
+from fedmls.simulation.stacked_sweeps import StackedSweep
 from fedmls.simulation.store import RunStore
-from fedmls.types import Algorithm, Array, Optimum, Run
+from fedmls.types import Algorithm, Optimum, Run
 
-SHOW_SECONDS, SHOWN_ROWS = 1.0, 20  # of runs done together: how often observers see them, and how many rows at most
 BACKENDS = {"threads": "threading", "processes": "loky", "dask": "dask"}
-
-
-class PlannedRun(NamedTuple):
-    """One run to be done: all that :class:`fedmls.simulation.run.Simulation` takes."""
-
-    algorithm: Algorithm
-    problem: AnyProblem
-    config: RunConfig
 
 
 class Follower(Protocol):
@@ -143,8 +133,9 @@ def run_all(
             if kept is not None:
                 finished = {i: run for i, key in enumerate(keys) if (run := kept.load(key)) is not None}
             observers = [] if follower is None else follower.begin(keys)
-            todo = [(i, task) for i, task in enumerate(tasks) if i not in finished]
-            for i, run in _finished(todo, keys, jobs, backend, errors == "keep", bar, kept, observers):
+            todo = {i: task for i, task in enumerate(tasks) if i not in finished}
+            together = None if backend == "dask" else StackedSweep(todo, keys, kept, observers)
+            for i, run in _finished(todo, together, jobs, backend, errors == "keep", bar, observers):
                 finished[i] = run
                 if kept is not None and not run.error:
                     kept.save(keys[i], run)
@@ -229,91 +220,20 @@ def _tasks(
 
 
 def _finished(
-    tasks: list[tuple[int, PlannedRun]],
-    keys: list[str],
+    todo: dict[int, PlannedRun],
+    together: StackedSweep | None,
     jobs: int,
     backend: str,
     keep_errors: bool,
     bar: Bar,
-    store: RunStore | None,
     observers: Sequence[Observer],
 ) -> Iterator[tuple[int, Run]]:
     """Yield the runs as they finish: first those that are done together, then the others."""
-    before = bar.total - len(tasks)
-    planned = dict(tasks)
-    groups = [] if backend == "dask" else list(stacks([(i, *task) for i, task in tasks]))
-    done = 0
-    for i, run in _stacked(planned, groups, keys, jobs, keep_errors, bar, before, store, observers):
-        del planned[i]
-        done += 1
+    left = dict(todo)
+    for i, run in () if together is None else together.runs(jobs, keep_errors, bar):
+        del left[i]
         yield i, run
-    yield from _parallel(list(planned.items()), jobs, backend, keep_errors, bar, before + done, observers)
-
-
-def _stacked(
-    planned: dict[int, PlannedRun],
-    groups: list[list[int]],
-    keys: list[str],
-    jobs: int,
-    keep_errors: bool,
-    bar: Bar,
-    before: int,
-    store: RunStore | None,
-    observers: Sequence[Observer],
-) -> Iterator[tuple[int, Run]]:
-    """Yield the runs of the groups, each group done as one simulation, in threads. A group that raises an error yields
-    none where errors are kept: its runs are then done one by one.
-    """
-    import joblib
-
-    if not groups:
-        return
-    cores = joblib.effective_n_jobs(jobs)
-    side_by_side = min(cores, len(groups))
-    places = {i: place for place, i in enumerate(i for group in groups for i in group)}
-
-    def play(group: list[int], board: Board | None, stop: threading.Event) -> list[tuple[int, Run]]:
-        tasks = [planned[i] for i in group]
-        stack = Stack([StackedRun(a, p, config.resolved(p)) for a, p, config in tasks], cores // side_by_side)  # type: ignore[arg-type]
-        file = None if store is None else store.stack_file([keys[i] for i in group])
-        if file is not None:
-            stack.resume(file)
-        shown = ShownStack(stack, board, [places[i] for i in group], [observers[i] for i in group if observers])
-        try:
-            with stack.local.loops.turn():
-                stack.run(stop, shown)
-        except Exception:
-            if keep_errors:
-                return []
-            raise
-        return list(zip(group, stack.results(), strict=True))
-
-    with ExitStack() as context:
-        stop = context.enter_context(ctrl_c())
-        board = context.enter_context(_shown(bar, before, len(places))) if bar.shown else None
-        parallel = joblib.Parallel(
-            n_jobs=side_by_side, backend="threading", return_as="generator_unordered", batch_size=1
-        )
-        for found in parallel(joblib.delayed(play)(group, board, stop) for group in groups):
-            yield from found
-            if store is not None and found:
-                store.stack_file([keys[i] for i, _ in found]).unlink(missing_ok=True)
-
-
-class ShownStack:
-    """Shows how far the runs of a stack are: on the board, and to the observers of each, who see some rows a second."""
-
-    def __init__(self, stack: Stack, board: Board | None, places: list[int], observers: list[Observer]) -> None:
-        self.stack, self.board, self.places, self.observers = stack, board, places, observers
-        self.seen, self.told = 0, time.monotonic()
-
-    def __call__(self, k: int, gaps: Array) -> None:
-        if self.board is not None:
-            self.board.report_all(self.places, k / self.stack.config.rounds, gaps)
-        if self.observers and time.monotonic() - self.told > SHOW_SECONDS:
-            for observer, view in zip(self.observers, self.stack.views(self.seen, SHOWN_ROWS), strict=True):
-                observer.on_rows(view)
-            self.seen, self.told = len(self.stack.records), time.monotonic()
+    yield from _parallel(list(left.items()), jobs, backend, keep_errors, bar, observers)
 
 
 def _parallel(
@@ -322,7 +242,6 @@ def _parallel(
     backend: str,
     keep_errors: bool,
     bar: Bar,
-    before: int,
     observers: Sequence[Observer] = (),
 ) -> Iterator[tuple[int, Run]]:
     """Yield the runs as they finish."""
@@ -330,11 +249,12 @@ def _parallel(
 
     if not tasks:
         return
+    before = bar.total - len(tasks)
     if backend == "processes" and joblib.effective_n_jobs(jobs) == 1:
         backend = "threads"
     with ExitStack() as stack:
         stop = stack.enter_context(ctrl_c()) if backend == "threads" else None
-        board = stack.enter_context(_shown(bar, before, len(tasks))) if backend != "dask" and bar.shown else None
+        board = stack.enter_context(shown_board(bar, before, len(tasks))) if backend != "dask" and bar.shown else None
         stack.enter_context(joblib.parallel_config(backend=BACKENDS[backend], n_jobs=jobs))
         stack.enter_context(warnings.catch_warnings())  # on Ctrl-C, of runs that are given up: they are counted anyway
         warnings.filterwarnings("ignore", message=".*still being processed by the workers.*")
@@ -350,19 +270,6 @@ def _parallel(
                 gaps = run.history["relative_gap"]
                 bar.update(done, float(gaps.iloc[-1]) if len(gaps) else None)
             yield i, run
-
-
-@contextmanager
-def _shown(bar: Bar, before: int, runs: int) -> Iterator[Board]:
-    """Yield a board for the runs to report to, which a thread shows on the bar."""
-    board, done = Board(max(1, runs)), threading.Event()
-    thread = threading.Thread(target=board.show, args=(bar, before, done), daemon=True)
-    thread.start()
-    try:
-        yield board
-    finally:
-        done.set()
-        thread.join()
 
 
 def _run(

@@ -1,0 +1,101 @@
+"""The runs of a sweep that are done together, each group as one simulation (:mod:`fedmls.simulation.stacked`)."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from fedmls.progress import Bar, Board, shown_board
+from fedmls.simulation.config import PlannedRun
+from fedmls.simulation.observers import Observer
+from fedmls.simulation.run import ctrl_c
+from fedmls.simulation.stacked import Stack, stacks
+from fedmls.simulation.store import RunStore
+from fedmls.types import Array, Run
+
+SHOW_SECONDS, SHOWN_ROWS = 1.0, 20  # how often observers see a run, and how many of its rows at most
+
+
+class StackedSweep:
+    """The runs, by their places in a sweep, that can be done in groups.
+
+    keys: of all runs of the sweep in the store, if there is one.  observers: of all runs, if there are any.
+    """
+
+    def __init__(
+        self, planned: dict[int, PlannedRun], keys: list[str], store: RunStore | None, observers: Sequence[Observer]
+    ) -> None:
+        self.planned, self.keys, self.store, self.observers = planned, keys, store, observers
+        self.groups = list(stacks(planned))
+
+    def runs(self, jobs: int, keep_errors: bool, bar: Bar) -> Iterator[tuple[int, Run]]:
+        """Yield the runs, group by group, as these are done, in threads.
+
+        A group that raises an error yields none where errors are kept: its runs are to be done one by one.
+        """
+        import joblib
+
+        if not self.groups:
+            return
+        cores = joblib.effective_n_jobs(jobs)
+        side_by_side = min(cores, len(self.groups))
+        with ExitStack() as context:
+            stop = context.enter_context(ctrl_c())
+            shown = sum(map(len, self.groups))
+            before = bar.total - len(self.planned)
+            board = context.enter_context(shown_board(bar, before, shown)) if bar.shown else None
+            parallel = joblib.Parallel(
+                n_jobs=side_by_side, backend="threading", return_as="generator_unordered", batch_size=1
+            )
+            play = joblib.delayed(self._try if keep_errors else self._play)
+            for group, runs in parallel(play(group, cores // side_by_side, board, stop) for group in self.groups):
+                yield from zip(group, runs, strict=True)
+                if self.store is not None:
+                    self._file(group, self.store).unlink(missing_ok=True)
+
+    def _play(
+        self, group: list[int], threads: int, board: Board | None, stop: threading.Event
+    ) -> tuple[list[int], list[Run]]:
+        """Do the runs of a group; return their places, and the runs."""
+        stack = Stack([self.planned[i] for i in group], threads)
+        if self.store is not None:
+            stack.resume(self._file(group, self.store))
+        with stack.local.loops.turn():
+            stack.run(stop, ShownStack(stack, board, self._first_place(group), [*self._observers(group)]))
+        return group, stack.results()
+
+    def _try(
+        self, group: list[int], threads: int, board: Board | None, stop: threading.Event
+    ) -> tuple[list[int], list[Run]]:
+        try:
+            return self._play(group, threads, board, stop)
+        except Exception:  # whatever it is: which run it is of shows when they are done one by one
+            return [], []
+
+    def _first_place(self, group: list[int]) -> int:
+        """Return the place on the board of the group's first run; the others follow."""
+        return sum(len(other) for other in self.groups[: self.groups.index(group)])
+
+    def _observers(self, group: list[int]) -> Iterator[Observer]:
+        return (self.observers[i] for i in group if self.observers)
+
+    def _file(self, group: list[int], store: RunStore) -> Path:
+        return store.stack_file([self.keys[i] for i in group])
+
+
+class ShownStack:
+    """Shows how far the runs of a stack are: on the board, and to the observers of each, who see some rows a second."""
+
+    def __init__(self, stack: Stack, board: Board | None, place: int, observers: list[Observer]) -> None:
+        self.stack, self.board, self.observers = stack, board, observers
+        self.places = list(range(place, place + stack.count))
+        self.seen, self.told = 0, time.monotonic()
+
+    def __call__(self, k: int, gaps: Array) -> None:
+        if self.board is not None:
+            self.board.report_all(self.places, k / self.stack.config.rounds, gaps)
+        if self.observers and time.monotonic() - self.told > SHOW_SECONDS:
+            for observer, view in zip(self.observers, self.stack.views(self.seen, SHOWN_ROWS), strict=True):
+                observer.on_rows(view)
+            self.seen, self.told = len(self.stack.records), time.monotonic()
