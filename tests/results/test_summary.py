@@ -125,8 +125,13 @@ def test_the_folder_holds_a_table_for_papers(runs, tmp_path):
     assert all(line.count(" & ") == 7 for line in lines if line.endswith(r"\\"))
 
 
+def has_booktabs():
+    find = shutil.which("kpsewhich")  # comes with pdflatex
+    return find is not None and bool(subprocess.run([find, "booktabs.sty"], capture_output=True, check=False).stdout)
+
+
 @pytest.mark.processes
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.skipif(not has_booktabs(), reason="pdflatex with booktabs is not installed")
 def test_latex_takes_the_table(runs, tmp_path):
     made, labels = runs
     hard = [("a_b & 50% #1 {x} ~ ^ \\ <|>", "é", f"{name} ρ² √2 × 3") for _, _, name in labels]

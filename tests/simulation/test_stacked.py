@@ -207,3 +207,12 @@ def test_a_stack_compiles_nothing_of_its_own():
     Stack(plan([fedmls.FedAvg(T=1, eta0=v) for v in (0.1, 0.2)], [svm(), svm(seed=1)])).run()
     Stack(plan([fedmls.FedMLS(lam0=v) for v in (0.1, 0.2)], [svm(n=1)])).run()
     assert len(descent.descend_rows.signatures) == before
+
+
+def test_a_stack_that_has_not_begun_when_it_is_stopped_writes_nothing(tmp_path):
+    stack, stop = Stack(plan([fedmls.FedAvg()], [svm(), svm(seed=1)])), threading.Event()
+    stack.resume(tmp_path / "kept.stack.npz")
+    stop.set()
+    with pytest.raises(KeyboardInterrupt):
+        stack.run(stop)
+    assert list(tmp_path.iterdir()) == []

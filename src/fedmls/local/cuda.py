@@ -232,7 +232,6 @@ class CudaLoops:
         whole = [cp.asarray(each.astype(np.int32)) for each in (stream.batch_sizes, steps.counts, steps.own)]
         scale, counter = cp.asarray(steps.scale), cp.asarray(first_counters(stream))
         chains = struct(
-            n=np.int32(self.n),
             first=self.first,
             rows=self.count,
             batch=whole[0],
@@ -322,7 +321,7 @@ class CudaLoops:
         blocks = max(1, min(4096 // self.n, -(-int(self.sizes.max()) // (THREADS // 32))))
         arguments = (self.device.matrix, np.int32(self.d), self.device.labels, self.first, self.count)
         each = (points, many, np.int32(parts), sums)
-        self.device.kernel("cuts_any<true>")((blocks, self.n), (THREADS,), (*arguments, *each))
+        self.device.kernel("cuts_sparse")((blocks, self.n), (THREADS,), (*arguments, *each))
         return sums
 
     def _sums_wide(self, x: Any, parts: int) -> Any:
@@ -371,7 +370,6 @@ class Warps:
             cp.asarray(batch_sizes[self.order].astype(np.int32)),
         ]
         self.chains = struct(
-            n=np.int32(self.n),
             first=self.kept[0],
             rows=self.kept[1],
             batch=self.kept[2],

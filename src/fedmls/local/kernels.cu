@@ -139,8 +139,7 @@ __device__ __forceinline__ double penalty_slope(const Penalty& penalty, int j, d
 }
 
 struct Chains {
-  int n;
-  const long long* first;  // of each chain: its first row,
+  const long long* first;                 // of each chain: its first row,
   const int *rows, *batch, *steps, *own;  // how many, how many in a mini-batch, its local steps, its row of step sizes,
   const double* scale;                    // s,
   const u64* counter;                     // and where its random numbers begin
@@ -336,7 +335,7 @@ __device__ __forceinline__ double warp_dot(const Matrix& X, long long row, int d
   return warp_sum(p);
 }
 
-template <bool SPARSE>
+// g <- g + s a_row of a CSR row, by a warp.
 __device__ __forceinline__ void warp_add(const Matrix& X, long long row, double s, double* g, int lane) {
   for (long long e = X.indptr[row] + lane; e < X.indptr[row + 1]; e += 32) atomicAdd(g + X.indices[e], s * X.data[e]);
 }
@@ -380,7 +379,7 @@ __global__ void descend_block(Matrix X, int d, Labels labels, Chains chains, Pen
         if (slopes) slopes[row] += cut * m / size * slope;
         s[r] = slope * labels.c[row];
       }
-      if constexpr (SPARSE) warp_add<true>(X, row, slope * labels.c[row], g, lane);
+      if constexpr (SPARSE) warp_add(X, row, slope * labels.c[row], g, lane);
     }
     __syncthreads();
     double square = 0.0;
@@ -524,25 +523,18 @@ __global__ void add_up(const double* found, int turns, int width, double* sums) 
   }
 }
 
-// The same for any number of coordinates and CSR rows, one point: a warp takes a row. sums[client][part][1 + d] are 0
-// at first.
-template <bool SPARSE>
-__global__ void cuts_any(Matrix X, int d, Labels labels, const long long* first, const int* rows, const double* points,
-                         long long points_of_client, int parts, double* sums) {
+// The same for CSR rows, at one point: a warp takes a row. sums[client][part][1 + d] are 0 at first.
+__global__ void cuts_sparse(Matrix X, int d, Labels labels, const long long* first, const int* rows,
+                            const double* points, long long points_of_client, int parts, double* sums) {
   int client = blockIdx.y, lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;
   const double* x = points + client * points_of_client;
   for (int r = (blockIdx.x * blockDim.x + threadIdx.x) / 32; r < rows[client]; r += warps) {
     long long row = first[client] + r;
-    double p = warp_dot<SPARSE>(X, row, d, x, lane), b = labels.y[row], c = labels.c[row];
+    double p = warp_dot<true>(X, row, d, x, lane), b = labels.y[row], c = labels.c[row];
     double* out = sums + (long long)(client * parts + r % parts) * (1 + d);
     if (lane == 0) atomicAdd(out, c * loss_value(labels.parameter, p, b));
     double s = c * loss_slope(labels.parameter, p, b);
-    if (s == 0.0) continue;
-    if constexpr (SPARSE) {
-      warp_add<true>(X, row, s, out + 1, lane);
-    } else {
-      for (int j = lane; j < d; j += 32) atomicAdd(out + 1 + j, s * X.data[row * X.stride + j]);
-    }
+    if (s != 0.0) warp_add(X, row, s, out + 1, lane);
   }
 }
 

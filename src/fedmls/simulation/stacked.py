@@ -116,10 +116,11 @@ class Stack:
         """Play all runs to their ends. When ``stop`` is set, KeyboardInterrupt is raised between two exchanges."""
         saved = time.monotonic()
         self.began = saved - self.seconds
-        pause = SAVE_EVERY_SECONDS
+        pause, first = SAVE_EVERY_SECONDS, self.round
         while self.round < self.config.rounds and self.going.any():
             if stop is not None and stop.is_set():
-                self.save()
+                if self.round > first:
+                    self.save()
                 raise KeyboardInterrupt
             with np.errstate(all="ignore"):
                 self._exchange()
