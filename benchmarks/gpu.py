@@ -63,7 +63,7 @@ def large(table: Table, gigabytes: float, d: int) -> None:
     copy = copy_bandwidth(rows)
     what = f"{size / 1e9:.1f} GB, {m:,} × {d}"
     table.add_row(f"copy of the rows, {what}", f"{copy / 1e12:.2f} TB/s", "read and written")
-    for points in (1, 4):
+    for points in (1, 8):
         x = rng.normal(size=(points, d)) / d
         took = best(partial(loops.cuts, x, 1))
         share = size / took / copy

@@ -170,6 +170,9 @@ class Problem:
             self._elsewhere[device] = other
         return self._elsewhere[device]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "loops"}  # they hold memory of a GPU
+
     def loops_over(self, ids: Any) -> Loops:
         """The compiled loops over the rows of these clients."""
         return self.loops if ids is None or ids is self._everyone else self.loops.of(self._ids(ids))

@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,23 +36,54 @@ class Power:
             return self.scale * np.array([one**self.exponent for one in k.ravel().tolist()])[:, None, None]
         return self.scale * float(k) ** self.exponent
 
-    def array(self, first: Any, count: Any) -> Array:
+    def array(self, first: Any, count: Any) -> Any:
         """The values at first, first + 1, ..., first + count - 1; of several runs side by side, a row for each."""
-        if isinstance(count, np.ndarray):
-            return self._rows(first, count)
-        scale = self.scale[:, 0] if isinstance(self.scale, np.ndarray) else self.scale
+        if isinstance(self.scale, np.ndarray) or isinstance(count, np.ndarray):
+            scale, first, count = np.broadcast_arrays(*map(_numbers, (self.scale, first, count)))
+            return PowerRows(scale, first, count, self.exponent)
         if self.exponent == 0:
-            return np.full(count, scale) if scale is self.scale else np.broadcast_to(scale, (len(scale), count))
-        return np.asarray(scale * np.arange(first, first + count, dtype=float) ** self.exponent)
+            return np.full(count, self.scale)
+        return np.asarray(self.scale * np.arange(first, first + count, dtype=float) ** self.exponent)
 
-    def _rows(self, first: Any, count: Any) -> Array:
-        """The values from each run's first on; a row ends with zeros, where its count is less than the largest."""
-        ends = list(zip(np.broadcast_to(first, count.shape).ravel().tolist(), count.ravel().tolist(), strict=True))
-        plain, rows = Power(1.0, self.exponent), np.zeros((len(ends), int(count.max())))
-        found = {end: plain.array(*end) for end in set(ends)}  # runs with the same seed have the same
-        for row, end in zip(rows, ends, strict=True):
-            row[: end[1]] = found[end]
-        return np.asarray((self.scale[:, 0] if isinstance(self.scale, np.ndarray) else self.scale) * rows)
+
+@dataclass(frozen=True)
+class PowerRows:
+    """scale * t ** exponent for t = first, ..., first + count - 1, a row for each of several runs side by side.
+
+    It becomes an array when it is asked for one; a row then ends with zeros, where its count is less than the largest.
+    """
+
+    scale: Array
+    first: Any
+    count: Any
+    exponent: float
+    ndim: ClassVar[int] = 2
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.count), int(self.count.max())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        rows = np.zeros(self.shape)
+        for row, count, values in zip(rows, self.count.tolist(), self._each(), strict=True):
+            row[:count] = values
+        return rows
+
+    def sums(self) -> Array:
+        """The sum of each row."""
+        return np.array([values.sum() for values in self._each()])
+
+    def _each(self) -> list[Array]:
+        """The values of each row; equal rows, of runs that differ in something else, are computed once."""
+        keys = list(zip(self.scale.tolist(), self.first.tolist(), self.count.tolist(), strict=True))
+        powers = {ends: Power(1.0, self.exponent).array(*ends) for ends in {key[1:] for key in keys}}
+        found = {key: key[0] * powers[key[1:]] for key in set(keys)}
+        return [found[key] for key in keys]
+
+
+def _numbers(value: Any) -> Any:
+    """A number of each run, (R, 1, 1), as R numbers; one number for all as one."""
+    return value.ravel() if isinstance(value, np.ndarray) else np.array([value])
 
 
 def schedule(value: "float | Power | None", scale: Any, exponent: float) -> Power:
@@ -69,9 +100,9 @@ def _power(scale: Any, exponent: float) -> Power:
 _kept_power = functools.lru_cache(maxsize=256)(Power)
 
 
-def total(steps: Array) -> Any:
+def total(steps: Any) -> Any:
     """The sum of step sizes; of several runs side by side, with a row for each, a number of each run."""
-    return float(steps.sum()) if steps.ndim == 1 else steps.sum(axis=1)[:, None, None]
+    return steps.sums()[:, None, None] if isinstance(steps, PowerRows) else float(steps.sum())
 
 
 def check_schedule(name: str, value: "float | Power | None") -> None:
@@ -117,11 +148,13 @@ def first_success(p: Power, after: Any, rng: Any) -> Any:
     if not isinstance(rng, np.random.Generator):
         starts = np.broadcast_to(after, (len(rng), 1, 1)).ravel().tolist()
         return rng.each(lambda i, one: first_success(p, starts[i], one))
-    tossed, block = 0, 16
+    tossed, block = 0, int(min(max(16, 1 / p(after + 1)), 1 << 16))
     while tossed < MOST_TOSSES:
-        heads = np.flatnonzero(rng.random(block) < p.array(after + tossed + 1, block))
-        if heads.size:
-            return tossed + int(heads[0]) + 1
+        tosses, first = rng.random(block), after + tossed + 1
+        most = (1 + 1e-9) * max(p(first), p(first + block - 1))  # p only falls, or only rises
+        for toss in np.flatnonzero(tosses < most).tolist():
+            if tosses[toss] < p.array(first + toss, 1)[0]:
+                return tossed + toss + 1
         tossed, block = tossed + block, min(2 * block, 1 << 16)
     raise ValueError(f"{p!r} gave no meeting in {MOST_TOSSES:,} steps after step {after}; let p fall more slowly")
 

@@ -27,7 +27,7 @@ QUICK = {"jobs": 1, "progress": False}
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures take most of the time of a small experiment."""
-    monkeypatch.setattr(figures, "draw", lambda folder: [])
+    monkeypatch.setattr(figures, "draw", lambda folder, done: [])
 
 
 def fedmls_run(*arguments, cwd, code=0):

@@ -1,5 +1,7 @@
 """The loops of a GPU against those of the processor: the same mini-batches, the same numbers to rounding."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -144,6 +146,26 @@ def test_stacked_runs_agree():
     )
     for one, other in zip(here, there, strict=True):
         assert np.abs(one.x - other.x).max() <= 1e-9 * (1 + np.abs(one.x).max())
+
+
+def test_runs_in_processes_of_their_own_agree():
+    """FedMLS-D cannot be stacked, and one seed needs no stack."""
+    grid = [fedmls.FedMLSD(), fedmls.Scaffnew(eta0=1e-3)]
+    here, there = (
+        fedmls.sweep(grid, problem(), rounds=5, batch=0.1, seeds=range(2), jobs=2, optimum=None, device=device)
+        for device in ("cpu", "cuda")
+    )
+    for one, other in zip(here, there, strict=True):
+        assert np.abs(one.x - other.x).max() <= 1e-9 * (1 + np.abs(one.x).max())
+
+
+def test_threads_may_share_a_problem():
+    made = problem().on("cuda")
+    points = np.random.default_rng(0).normal(size=(40, made.n, made.dimension))
+    alone = [made.client_values(x) for x in points]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(made.client_values, points))
+    close(together, alone, tolerance=0.0)
 
 
 def test_float32_rounds_the_rows_alone():

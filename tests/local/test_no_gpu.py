@@ -1,5 +1,6 @@
 """Without a GPU, ``device="cuda"`` says what is missing and what to do."""
 
+import pickle
 import sys
 from types import SimpleNamespace
 
@@ -65,3 +66,12 @@ def test_a_problem_keeps_one_copy_for_each_device():
     assert there.on("cpu") is made
     assert there.fingerprint == made.fingerprint
     assert there.optimum is made.optimum
+
+
+def test_a_problem_is_sent_to_another_process_without_its_loops():
+    made = svm()
+    made.value(np.zeros(made.dimension))
+    assert "loops" in made.__dict__
+    sent = pickle.loads(pickle.dumps(made))
+    assert "loops" not in sent.__dict__
+    assert sent.value(np.ones(made.dimension)) == made.value(np.ones(made.dimension))

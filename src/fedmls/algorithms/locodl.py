@@ -123,7 +123,7 @@ class LoCoDL(Algorithm[Server, Client, Down, Up]):
         return server.y
 
     def _steps(self, t: int, T: int) -> Array:
-        return schedule(self.eta, self.eta0, -0.5).array(t + 1, T)
+        return np.asarray(schedule(self.eta, self.eta0, -0.5).array(t + 1, T))
 
     def _step_on_g(self, y: Array, v: Array, steps: Array) -> Array:
         """Return where the steps y ← y - γ_t (c y - v) end."""

@@ -49,16 +49,20 @@ class Measure(NamedTuple):
     title: str
 
 
-def draw(folder: Path) -> list[Path]:
-    """Draw all figures of the folder; return the files. If every run diverged in its first round, there are none."""
-    done = read_results(folder)
+def draw(folder: Path, done: Results | None = None) -> list[Path]:
+    """Draw all figures of the folder; return the files. If every run diverged in its first round, there are none.
+
+    done: what the folder holds, where it was read before.
+    """
+    done = read_results(folder) if done is None else done
     if done.history.empty:
         return []
-    history, titles = done.history, done.setup.get("variants") or {}
+    history, titles = _drawn(done.history), done.setup.get("variants") or {}
     measure = Measure("relative_gap", "relative gap  (f − f*)/f*")
     if history["relative_gap"].isna().all():
         measure = Measure("objective", "objective  f")
-    named = {name: mine["variant"].unique().tolist() for name, mine in history.groupby("method", sort=False)}
+    each = history.groupby("method", sort=False, observed=True)
+    named = {str(name): mine["variant"].unique().tolist() for name, mine in each}
     main = [Panel(name, _of(history, name, variants[0])) for name, variants in named.items()]
     several = [
         Panel(f"{name}, {titles.get(variant, variant)}".rstrip(", "), _of(history, name, variant))
@@ -72,12 +76,19 @@ def draw(folder: Path) -> list[Path]:
     if several:
         files += _panels(several, measure, folder / "variants")
     if history[measure.column].notna().any():  # otherwise all runs diverged at once
-        files += _best(done, measure, folder / "best")
+        files += _best(done._replace(history=history), measure, folder / "best")
     return files
 
 
-def _of(history: pd.DataFrame, method: str, variant: str) -> pd.DataFrame:
-    return history[(history["method"] == method) & (history["variant"] == variant)]
+def _drawn(history: pd.DataFrame) -> pd.DataFrame:
+    """Return what is drawn of the history, with words as categories, which are quick to compare."""
+    columns = [*LABELS, "seed", "diverged", "round", "local_steps", "objective", "relative_gap"]
+    return history[columns].astype(dict.fromkeys(LABELS, "category"))
+
+
+def _of(history: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """Return the rows with this method, of this variant and with this parameter, as far as they are given."""
+    return history[np.logical_and.reduce([history[label] == name for label, name in zip(LABELS, names, strict=False)])]
 
 
 def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
@@ -92,7 +103,7 @@ def _panels(panels: list[Panel], measure: Measure, stem: Path) -> list[Path]:
         for ax, panel in zip(axes.flat, panels, strict=False):
             _curves(ax, panel, measure, dots=True)
             ax.set_title(panel.title, loc="left", fontsize=10)
-            if panel.history["parameter"].any():
+            if (panel.history["parameter"] != "").any():
                 ax.legend(fontsize=8, loc="lower left")
         for ax in axes.flat[len(panels) :]:
             ax.set_axis_off()
@@ -110,8 +121,8 @@ def _best(done: Results, measure: Measure, stem: Path) -> list[Path]:
     plt, rc = pyplot()
     keys = list(LABELS)
     chosen = best(done.summary, done.setup.get("target"))[keys]
-    mine = [(_name(*names), (done.history[keys] == names).all(axis=1)) for names in chosen.to_numpy().tolist()]
-    history = pd.concat([done.history[those].assign(curve=name) for name, those in mine], ignore_index=True)
+    mine = [(_name(*names), _of(done.history, *names)) for names in chosen.to_numpy().tolist()]
+    history = pd.concat([rows.assign(curve=name) for name, rows in mine], ignore_index=True)
     columns = 1 if len(mine) < 3 else 2
     with rc:
         figure, ax = plt.subplots(figsize=(COLUMN, 2.3 + 0.16 * -(-len(mine) // columns)))
@@ -178,7 +189,7 @@ def _curves(ax: Any, panel: Panel, measure: Measure, dots: bool) -> None:
 
 def _per_round(history: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return the column by round and seed; a run that ended early stays where it was."""
-    return history.pivot_table(index="round", columns="seed", values=column, dropna=False).ffill()
+    return history.pivot(index="round", columns="seed", values=column).ffill()
 
 
 def styles(curves: int) -> list[tuple[Any, str]]:

@@ -135,7 +135,7 @@ class Experiment:
         try:
             done = write_results(out, runs, names, self.setup(command, optimum), targets(self.spec))
             self._write_model(out, runs, names, done)
-            figures.draw(out)
+            figures.draw(out, done)
         except KeyboardInterrupt:
             kept = f"all runs are kept in {out / RUNS}: run again for the tables and figures"
             raise KeyboardInterrupt(f"stopped; {kept}") from None

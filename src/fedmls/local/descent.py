@@ -10,7 +10,7 @@ inside a step.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -60,7 +60,7 @@ class Steps(NamedTuple):
     radius: R; infinite means no projection.
     """
 
-    sizes: Array
+    sizes: Any  # an array; for a GPU also a PowerRows
     own: Integers
     average: Array
     counts: Integers

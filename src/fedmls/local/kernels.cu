@@ -69,64 +69,73 @@ __device__ __forceinline__ int warp_max(int value) {
   return value;
 }
 
-// Draws `base` to `base + L - 1` of a partial Fisher-Yates shuffle of the table, one for each of L lanes, side by side.
+// Draws `base` to `base + L - 1` of a partial Fisher-Yates shuffle of a table, one for each of L lanes, side by side.
 // The swaps of the processor's loop are followed backwards: draw r takes what is at place k; if an earlier draw q of
 // these took from k too, that left there what was at place q, which an even earlier one may have left there, and so on.
+// Which places these are does not depend on the table, so that what follows `look` may be done for several steps at once.
 // All lanes of the warp must come here together.
-template <int L, typename T>
-__device__ __forceinline__ int draw(T* table, int base, int size, int m, u64 counter, int lane) {
-  int r = base + lane, k = -1 - lane;
-  if (r < size) {
-    u64 bits = mix(counter + (u64)(r / 2 + 1) * GOLDEN);  // one hash serves two draws
-    u64 part = (r & 1) ? (bits & 0xFFFFFFFFull) : (bits >> 32);
-    k = r + (int)((part * (u64)(m - r)) >> 32);
-  }
-  int self = threadIdx.x % 32, start = self - lane;  // in the warp, which may have several groups of L lanes
-  u32 same = __match_any_sync(ALL, k < 0 ? ~self : k * 32 + start) & ~(1u << self);  // other draws from place k
-  u32 earlier = same & ((1u << self) - 1);
-  int before = earlier ? 31 - __clz(earlier) - start : -1, hit = -1;  // the last draw before from place k, and from r
-  bool last = earlier == same;
-  u32 inside = __ballot_sync(ALL, k > r && k < base + L);  // draws from a place of these, few
-  int root = lane;  // what was at place r when draw r came, is at place `root` of the table
-  if (inside) {
-    do {
-      int q = __ffs(inside) - 1, other = __shfl_sync(ALL, k, q);
-      if (q < self && q >= start && other == r) hit = q - start;
-      inside &= inside - 1;
-    } while (inside);
-    for (;;) {
-      int h = __shfl_sync(ALL, hit, root, L);
-      if (!__any_sync(ALL, h >= 0)) break;
-      if (h >= 0) root = h;
+template <int L>
+struct Draws {
+  int base, size, lane, r, k;
+  u32 same, inside;  // other draws from place k; draws from a place of these, few
+  int before, root;  // the last draw before from place k, or -1; what was at place r when draw r came is at base + root
+
+  __device__ __forceinline__ void look(int base, int size, int m, u64 counter, int lane) {
+    this->base = base, this->size = size, this->lane = lane, r = base + lane, k = -1 - lane;
+    if (r < size) {
+      u64 bits = mix(counter + (u64)(r / 2 + 1) * GOLDEN);  // one hash serves two draws
+      u64 part = (r & 1) ? (bits & 0xFFFFFFFFull) : (bits >> 32);
+      k = r + (int)((part * (u64)(m - r)) >> 32);
     }
+    int self = threadIdx.x % 32, start = self - lane;  // in the warp, which may have several groups of L lanes
+    same = __match_any_sync(ALL, k < 0 ? ~self : k * 32 + start) & ~(1u << self);
+    inside = __ballot_sync(ALL, k > r && k < base + L);
   }
-  int source = __shfl_sync(ALL, root, before < 0 ? 0 : before, L);
-  int mine = 0, replaced = 0;
-  if (r < size) {
-    mine = table[before < 0 ? k : base + source];
-    replaced = table[base + root];
+
+  __device__ __forceinline__ void follow() {
+    int self = threadIdx.x % 32, start = self - lane, hit = -1;
+    u32 earlier = same & ((1u << self) - 1);
+    before = earlier ? 31 - __clz(earlier) - start : -1;
+    root = lane;
+    for (u32 left = inside; left; left &= left - 1) {
+      int q = __ffs(left) - 1, other = __shfl_sync(ALL, k, q);
+      if (q < self && q >= start && other == r) hit = q - start;
+    }
+    if (inside)
+      for (;;) {
+        int h = __shfl_sync(ALL, hit, root, L);
+        if (!__any_sync(ALL, h >= 0)) break;
+        if (h >= 0) root = h;
+      }
   }
-  __syncwarp();
-  if (r < size) {
-    table[r] = (T)mine;
-    if (last && k >= min(base + L, size)) table[k] = (T)replaced;
+
+  template <typename T>
+  __device__ __forceinline__ int take(T* table) const {
+    bool last = same >> (threadIdx.x % 32) == 0;  // no later draw is from place k
+    int source = __shfl_sync(ALL, root, before < 0 ? 0 : before, L), mine = 0, replaced = 0;
+    if (r < size) {
+      mine = table[before < 0 ? k : base + source];
+      replaced = table[base + root];
+    }
+    __syncwarp();
+    if (r < size) {
+      table[r] = (T)mine;
+      if (last && k >= min(base + L, size)) table[k] = (T)replaced;
+    }
+    __syncwarp();
+    return mine;
   }
-  __syncwarp();
-  return mine;
-}
+};
 
 // The loop of descent.py, many chains in one launch: for t = 1, 2, ...
 //   u <- P_radius(u - a_t (scale g(u) + pull (u - center) + shift)),  mean <- (1 - theta_t) mean + theta_t u.
 struct Steps {
-  const double* sizes;       // rows of a_t, `longest` of them, or one that is meant for all t; `own` names a chain's row
-  long long width, longest;  // numbers in a row, and what they stand for
+  const double* sizes;    // rows of a_t, t = 0, 1, ..., or null: then a_t = factor (from + t) ** exponent
+  long long width;        // numbers in a row; 1: one that is meant for all t
+  double exponent;
   const double* average;  // theta_t, or null
   double pull, radius;
 };
-
-__device__ __forceinline__ double step_size(const Steps& steps, int own, long long t) {
-  return steps.sizes[own * steps.width + (steps.width == 1 ? 0 : t)];
-}
 
 struct Penalty {
   double l2, l1;
@@ -139,11 +148,18 @@ __device__ __forceinline__ double penalty_slope(const Penalty& penalty, int j, d
 }
 
 struct Chains {
-  const long long* first;                 // of each chain: its first row,
-  const int *rows, *batch, *steps, *own;  // how many, how many in a mini-batch, its local steps, its row of step sizes,
-  const double* scale;                    // s,
-  const u64* counter;                     // and where its random numbers begin
+  const long long* first;          // of each chain: its first row,
+  const int *rows, *batch, *place; // how many, how many in a mini-batch, its place in all that follows (null: as here),
+  const int *steps, *own;          // its local steps, its row of step sizes,
+  const double *factor, *from;     // or what these are made of,
+  const double* scale;             // s,
+  const u64* counter;              // and where its random numbers begin
 };
+
+__device__ __forceinline__ double step_size(const Steps& steps, const Chains& chains, int place, long long t) {
+  if (steps.sizes) return steps.sizes[chains.own[place] * steps.width + (steps.width == 1 ? 0 : t)];
+  return chains.factor[place] * (steps.exponent == 0.0 ? 1.0 : pow(chains.from[place] + t, steps.exponent));
+}
 
 struct Labels {
   const double *y, *c;  // label and weight of each row
@@ -152,7 +168,9 @@ struct Labels {
 
 // Few coordinates: L lanes of a warp work on a chain, each on a row of the mini-batch. D numbers in a row (even), P >= D
 // a power of two. Coordinates of u belong to lanes; all read it from shared memory. The chains of a warp go in step.
-// A block has two warps: the second draws the mini-batches of the next AHEAD steps while the first takes these.
+// A block has two warps: the second draws the mini-batches of the next AHEAD steps, and finds their sizes, while the
+// first takes these.
+// PLAIN: no slopes are kept, and there is neither penalty nor radius. ONCE: no mini-batch has more rows than lanes.
 constexpr int AHEAD = 16;
 
 // The chains are sorted by the lanes that work on them: 32, 16, 8, 4. Part l has the blocks from block[l] on and the
@@ -161,8 +179,8 @@ struct Parts {
   int block[5], chain[5], longest[4], slots[4];
 };
 
-template <int L, int D, int P>
-__device__ __forceinline__ void descend_part(const REAL* __restrict__ X, int stride, const Labels& labels,
+template <int L, int D, int P, bool PLAIN, bool ONCE>
+__device__ __forceinline__ void descend_part(const REAL* __restrict__ X, int stride, int d, const Labels& labels,
                                              const Chains& chains, const Parts& parts, int part,
                                              const Penalty& penalty, const Steps& steps,
                                              const double* __restrict__ start, const double* __restrict__ center,
@@ -176,61 +194,71 @@ __device__ __forceinline__ void descend_part(const REAL* __restrict__ X, int str
   if (!here) chain = parts.chain[part];
   double2* all_u = room + group * (P / 2);
   double* one_u = (double*)all_u;
-  unsigned short* drawn_rows = (unsigned short*)(room + GROUPS * (P / 2));  // [2][AHEAD][GROUPS][slots]
+  double* sizes = (double*)(room + GROUPS * (P / 2)) + group;           // [2][AHEAD][GROUPS]
+  unsigned short* drawn_rows = (unsigned short*)(sizes - group + 2 * AHEAD * GROUPS);  // [2][AHEAD][GROUPS][slots]
   unsigned short* table = drawn_rows + 2 * AHEAD * GROUPS * slots + group * longest;
-  int m = chains.rows[chain], size = chains.batch[chain], count = here ? chains.steps[chain] : 0;
+  int place = chains.place[chain];
+  int m = chains.rows[chain], size = chains.batch[chain], count = here ? chains.steps[place] : 0;
   int draws = size < m ? size : 0, most = warp_max(count), widest = warp_max(size);
   bool any_drawn = warp_max(draws) > 0;
   if (threadIdx.x >= 32) {
-    u64 counter = chains.counter[chain];
+    constexpr int TOGETHER = ONCE ? 2 : 1;  // steps
+    u64 counter = chains.counter[place], drawn = (u64)((draws + 1) / 2) * GOLDEN;
     if (draws)
       for (int r = lane; r < m; r += L) table[r] = (unsigned short)r;
     __syncwarp();
     for (int begun = 0; begun < most + AHEAD; begun += AHEAD) {
+      for (int t = begun + lane; t < min(begun + AHEAD, count); t += L)
+        sizes[t % (2 * AHEAD) * GROUPS] = step_size(steps, chains, place, t);
       unsigned short* out = drawn_rows + ((begun / AHEAD % 2) * AHEAD * GROUPS + group) * slots;
-      for (int t = begun; any_drawn && t < min(begun + AHEAD, most); t++, out += GROUPS * slots) {
-        for (int base = 0; base < widest; base += L)
-          out[base + lane] = (unsigned short)draw<L>(table, base, draws, m, counter, lane);
-        counter += (u64)((draws + 1) / 2) * GOLDEN;
+      for (int t = begun; any_drawn && t < min(begun + AHEAD, most); t += TOGETHER) {
+        for (int base = 0; base < (ONCE ? 1 : widest); base += L) {
+          Draws<L> each[TOGETHER];
+#pragma unroll
+          for (int i = 0; i < TOGETHER; i++) each[i].look(base, draws, m, counter + i * drawn, lane);
+#pragma unroll
+          for (int i = 0; i < TOGETHER; i++) each[i].follow();
+#pragma unroll
+          for (int i = 0; i < TOGETHER; i++) out[i * GROUPS * slots + base + lane] = (unsigned short)each[i].take(table);
+        }
+        counter += TOGETHER * drawn;
+        out += TOGETHER * GROUPS * slots;
       }
       __syncthreads();
     }
     return;
   }
   long long begin = chains.first[chain];
-  const double* average = steps.average;
-  int row_of_sizes = chains.own[chain];
-  double weight = chains.scale[chain] * m / size, share = (double)size / m, total = 0.0;
+  const REAL* own_X = X + begin * stride;
+  const double *own_y = labels.y + begin, *own_c = labels.c + begin, *average = steps.average;
+  double weight = chains.scale[place] * m / size, share = (double)size / m, total = 0.0;
   int own = P > L ? lane * OWN : lane % P;
-  double u[OWN], mean[OWN], v[OWN], h[OWN];
+  double u[OWN], mean[OWN], drift[OWN];  // the step is along scale g(u) + pull u + drift
 #pragma unroll
   for (int j = 0; j < OWN; j++) {
-    long long at = (long long)chain * P + own + j;
-    one_u[own + j] = u[j] = mean[j] = start[at];
-    v[j] = center[at];
-    h[j] = shift[at];
+    long long at = (long long)place * d + min(own + j, d - 1);
+    one_u[own + j] = u[j] = mean[j] = own + j < d ? start[at] : 0.0;
+    drift[j] = own + j < d ? shift[at] - steps.pull * center[at] : 0.0;
   }
-  bool penalised = penalty.l2 != 0.0 || penalty.l1 != 0.0;
-  double next_a = most > 0 ? step_size(steps, row_of_sizes, 0) : 0.0, next_theta = most > 0 && average ? average[0] : 0.0;
+  bool penalised = !PLAIN && (penalty.l2 != 0.0 || penalty.l1 != 0.0);
+  double next_theta = most > 0 && average ? average[0] : 0.0;
   __syncthreads();
   for (int t = 0; t < most; t++) {
     if (t > 0 && t % AHEAD == 0) __syncthreads();
     unsigned short* batch = drawn_rows + (t % (2 * AHEAD) * GROUPS + group) * slots;
     bool active = t < count;
-    double a = next_a, theta = next_theta, cut = 0.0;
-    long long next = min((long long)t + 1, steps.longest - 1);
-    next_a = step_size(steps, row_of_sizes, next);
-    if (average) next_theta = average[next];
+    double a = sizes[t % (2 * AHEAD) * GROUPS], theta = next_theta, cut = 0.0;
+    if (average) next_theta = average[min(t + 1, most - 1)];
     double g[P];
 #pragma unroll
     for (int j = 0; j < P; j++) g[j] = 0.0;
-    if (slopes) {  // weights with cut / total = theta: in the end their average is that of u
+    if (!PLAIN && slopes) {  // weights with cut / total = theta: in the end their average is that of u
       cut = t > 0 ? theta / (1.0 - theta) * total : 1.0;
       if (active) total += cut;
     }
-    for (int base = 0; base < widest; base += L) {
-      long long row = begin + (draws ? (int)batch[base + lane] : min(base + lane, m - 1));
-      const REAL* x_row = X + row * stride;
+    for (int base = 0; base < (ONCE ? 1 : widest); base += L) {
+      int row = draws ? (int)batch[base + lane] : min(base + lane, m - 1);
+      const REAL* x_row = own_X + row * stride;
       double x[D];
 #pragma unroll
       for (int j = 0; j < D; j += 2) {
@@ -238,7 +266,7 @@ __device__ __forceinline__ void descend_part(const REAL* __restrict__ X, int str
         x[j] = two.x;
         x[j + 1] = two.y;
       }
-      double b = labels.y[row], cw = labels.c[row], p0 = 0.0, p1 = 0.0;
+      double b = own_y[row], cw = own_c[row], p0 = 0.0, p1 = 0.0;
 #pragma unroll
       for (int j = 0; j < D / 2; j++) {
         double2 w = all_u[j];
@@ -248,7 +276,7 @@ __device__ __forceinline__ void descend_part(const REAL* __restrict__ X, int str
       double s = 0.0;
       if (active && base + lane < size) {
         s = loss_slope(labels.parameter, p0 + p1, b);
-        if (slopes) slopes[row] += cut * m / size * s;
+        if (!PLAIN && slopes) slopes[begin + row] += cut * m / size * s;
         s *= cw;
       }
 #pragma unroll
@@ -259,10 +287,10 @@ __device__ __forceinline__ void descend_part(const REAL* __restrict__ X, int str
 #pragma unroll
     for (int j = 0; j < OWN; j++) {
       double all = penalised ? g[j] + penalty_slope(penalty, own + j, u[j]) * share : g[j];
-      if (active) u[j] -= a * (weight * all + steps.pull * (u[j] - v[j]) + h[j]);
+      if (active) u[j] -= a * (weight * all + (steps.pull * u[j] + drift[j]));
       square += u[j] * u[j];
     }
-    if (steps.radius < 1e300) {
+    if (!PLAIN && steps.radius < 1e300) {
 #pragma unroll
       for (int half = L / 2; half > 0; half /= 2)
         if (half < P) square += __shfl_xor_sync(ALL, square, half);
@@ -282,29 +310,30 @@ __device__ __forceinline__ void descend_part(const REAL* __restrict__ X, int str
   if (!here) return;
 #pragma unroll
   for (int j = 0; j < OWN; j++) {
-    long long at = (long long)chain * P + own + j;
+    if (own + j >= d) continue;
+    long long at = (long long)place * d + own + j;
     last[at] = u[j];
     averaged[at] = average ? mean[j] : u[j];
   }
-  if (slopes && total > 0.0)
+  if (!PLAIN && slopes && total > 0.0)
     for (int r = lane; r < m; r += L) slopes[begin + r] /= total;
 }
 
-template <int D, int P>
-__global__ void __launch_bounds__(64)
-    descend_few(const REAL* __restrict__ X, int stride, Labels labels, Chains chains, Parts parts, Penalty penalty,
+template <int D, int P, bool PLAIN, bool ONCE>
+__global__ void __launch_bounds__(64, PLAIN && D <= 12 ? 10 : 1)
+    descend_few(const REAL* __restrict__ X, int stride, int d, Labels labels, Chains chains, Parts parts, Penalty penalty,
                 Steps steps, const double* __restrict__ start, const double* __restrict__ center,
                 const double* __restrict__ shift, double* __restrict__ last, double* __restrict__ averaged,
                 double* slopes) {
 #define ALL_ARGUMENTS penalty, steps, start, center, shift, last, averaged, slopes
   if (blockIdx.x < parts.block[1])
-    descend_part<32, D, P>(X, stride, labels, chains, parts, 0, ALL_ARGUMENTS);
+    descend_part<32, D, P, PLAIN, ONCE>(X, stride, d, labels, chains, parts, 0, ALL_ARGUMENTS);
   else if (blockIdx.x < parts.block[2])
-    descend_part<16, D, P>(X, stride, labels, chains, parts, 1, ALL_ARGUMENTS);
+    descend_part<16, D, P, PLAIN, ONCE>(X, stride, d, labels, chains, parts, 1, ALL_ARGUMENTS);
   else if (blockIdx.x < parts.block[3])
-    descend_part<8, D, P>(X, stride, labels, chains, parts, 2, ALL_ARGUMENTS);
+    descend_part<8, D, P, PLAIN, ONCE>(X, stride, d, labels, chains, parts, 2, ALL_ARGUMENTS);
   else
-    descend_part<4, D, P>(X, stride, labels, chains, parts, 3, ALL_ARGUMENTS);
+    descend_part<4, D, P, PLAIN, ONCE>(X, stride, d, labels, chains, parts, 3, ALL_ARGUMENTS);
 #undef ALL_ARGUMENTS
 }
 
@@ -360,13 +389,18 @@ __global__ void descend_block(Matrix X, int d, Labels labels, Chains chains, Pen
     for (int r = threadIdx.x; r < m; r += blockDim.x) table[r] = r;
   __syncthreads();
   for (int t = 0; t < count; t++) {
-    double a = step_size(steps, chains.own[chain], t), theta = steps.average ? steps.average[t] : 0.0, cut = 0.0;
+    double a = step_size(steps, chains, chain, t), theta = steps.average ? steps.average[t] : 0.0, cut = 0.0;
     if (slopes) {
       cut = t > 0 ? theta / (1.0 - theta) * total : 1.0;
       total += cut;
     }
     if (drawn && warp == 0)
-      for (int base = 0; base < size; base += 32) draw<32>(table, base, size, m, counter, lane);
+      for (int base = 0; base < size; base += 32) {
+        Draws<32> some;
+        some.look(base, size, m, counter, lane);
+        some.follow();
+        some.take(table);
+      }
     if (drawn) counter += (u64)((size + 1) / 2) * GOLDEN;
     if (SPARSE)
       for (int j = threadIdx.x; j < d; j += blockDim.x) g[j] = 0.0;
@@ -420,90 +454,219 @@ __global__ void descend_block(Matrix X, int d, Labels labels, Chains chains, Pen
     for (int r = threadIdx.x; r < m; r += blockDim.x) slopes[begin + r] /= total;
 }
 
-// Cuts: the value and a subgradient of each part of each client's rows at R points, every row read once. L lanes of a
-// warp share K rows at a time, with C coordinates each. Their K R products are summed over the lanes so that each lane
-// is left with its own (own_sums), whose slopes it finds; all lanes then get them. A group of lanes keeps to one part.
-// What each group finds goes to found[client][part][turn][point][1 + d], and add_up adds the turns.
-template <int L, int C, int R, int K>
+// Cuts: the value and a subgradient of each part of each client's rows at a point, every row read once. L lanes of a warp
+// share K rows at a time, with C pairs of coordinates each; the next K are on their way while these are worked on. Their
+// K products are summed over the lanes so that each lane is left with its own (own_sums), whose slope it finds; all lanes
+// then get them. A group of lanes keeps to one part. What each group finds goes to found[client][part][turn][1 + d],
+// and add_up adds the turns.
+template <int L, int C, int K>
 __global__ void __launch_bounds__(256)
     cuts_few(const REAL* __restrict__ X, long long stride, int d, Labels labels, const long long* first,
              const int* rows, const double* points, long long points_of_client, int parts, int turns, double* found) {
-  constexpr int V = K * R, OWN = V > L ? V / L : 1;
-  extern __shared__ double x[];
+  extern __shared__ double2 x[];  // [C][L]
   int client = blockIdx.y, lane = threadIdx.x % L, groups = blockDim.x / L;
-  const double* own = points + client * points_of_client;
-  for (int i = threadIdx.x; i < R * C * L; i += blockDim.x) {
-    int j = i % (C * L);
-    x[i] = j < d ? own[(long long)(i / (C * L)) * d + j] : 0.0;
-  }
+  const double* point = points + client * points_of_client;
+  for (int i = threadIdx.x; i < C * L; i += blockDim.x)
+    x[i] = make_double2(2 * i < d ? point[2 * i] : 0.0, 2 * i + 1 < d ? point[2 * i + 1] : 0.0);
   __syncthreads();
-  int group = blockIdx.x * groups + threadIdx.x / L, apart = parts * turns;
+  int group = blockIdx.x * groups + threadIdx.x / L;
+  long long apart = (long long)parts * turns, begin = first[client];
   bool here = group < apart;
-  double g[R][C], f[OWN];
+  long long end = here ? begin + rows[client] : begin, row = begin + group;
+  int times = warp_max((int)((end - begin - group + K * apart - 1) / (K * apart)));
+  double2 g[C];
+  double f = 0.0;
 #pragma unroll
-  for (int r = 0; r < R; r++)
-#pragma unroll
-    for (int i = 0; i < C; i++) g[r][i] = 0.0;
-#pragma unroll
-  for (int i = 0; i < OWN; i++) f[i] = 0.0;
-  long long begin = first[client], end = here ? begin + rows[client] : begin;
-  int times = warp_max((int)((end - begin - group + (long long)K * apart - 1) / ((long long)K * apart)));
-  long long row = begin + group;
-  for (int time = 0; time < times; time++, row += (long long)K * apart) {
-    double a[K][C], p[V];
+  for (int i = 0; i < C; i++) g[i] = make_double2(0.0, 0.0);
+  PAIR next[K][C];
+  auto read = [&](long long from) {
 #pragma unroll
     for (int k = 0; k < K; k++) {
-      long long at = row + (long long)k * apart;
+      long long at = from + k * apart;
+      const PAIR* pairs = (const PAIR*)(X + at * stride);
 #pragma unroll
       for (int i = 0; i < C; i++)
-        a[k][i] = at < end && lane + i * L < d ? (double)__ldcs(X + at * stride + lane + i * L) : 0.0;
+        if (at < end && 2 * (lane + i * L) < stride)
+          next[k][i] = __ldcs(pairs + lane + i * L);
+        else
+          next[k][i].x = next[k][i].y = 0;
     }
-    double b[OWN], c[OWN];
+  };
+  read(row);
+  for (int time = 0; time < times; time++, row += K * apart) {
+    double2 a[K][C];
+    double p[K];
 #pragma unroll
-    for (int i = 0; i < OWN; i++) {  // product v is that of row v / R at point v % R
-      long long at = row + (long long)((V > L ? lane * OWN + i : lane % V) / R) * apart;
-      b[i] = at < end ? labels.y[at] : 1.0;
-      c[i] = at < end ? labels.c[at] : 0.0;
+    for (int k = 0; k < K; k++)
+#pragma unroll
+      for (int i = 0; i < C; i++) a[k][i] = make_double2(next[k][i].x, next[k][i].y);
+    long long own = row + lane % K * apart;
+    double b = own < end ? labels.y[own] : 1.0, c = own < end ? labels.c[own] : 0.0;
+    read(row + K * apart);
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      p[k] = 0.0;
+#pragma unroll
+      for (int i = 0; i < C; i++) p[k] += a[k][i].x * x[i * L + lane].x + a[k][i].y * x[i * L + lane].y;
     }
+    own_sums<K, L>(p, lane);
+    double slope = c * loss_slope(labels.parameter, p[0], b);
+    if (lane < K) f += c * loss_value(labels.parameter, p[0], b);
 #pragma unroll
-    for (int v = 0; v < V; v++) p[v] = 0.0;
+    for (int k = 0; k < K; k++) {
+      double s = __shfl_sync(ALL, slope, k, L);
 #pragma unroll
-    for (int i = 0; i < C; i++)
-#pragma unroll
-      for (int r = 0; r < R; r++) {
-        double at = x[r * C * L + lane + i * L];
-#pragma unroll
-        for (int k = 0; k < K; k++) p[k * R + r] += a[k][i] * at;
+      for (int i = 0; i < C; i++) {
+        g[i].x += s * a[k][i].x;
+        g[i].y += s * a[k][i].y;
       }
-    own_sums<V, L>(p, lane);
-    double s[OWN];
-#pragma unroll
-    for (int i = 0; i < OWN; i++) {
-      s[i] = c[i] * loss_slope(labels.parameter, p[i], b[i]);
-      f[i] += c[i] * loss_value(labels.parameter, p[i], b[i]);
-    }
-#pragma unroll
-    for (int v = 0; v < V; v++) {
-      double slope = __shfl_sync(ALL, s[V > L ? v % OWN : 0], V > L ? v / OWN : v, L);
-#pragma unroll
-      for (int i = 0; i < C; i++) g[v % R][i] += slope * a[v / R][i];
     }
   }
-  double* out = found + ((long long)(client * parts + group % parts) * turns + group / parts) * R * (1 + d);
 #pragma unroll
-  for (int r = 0; r < R; r++) {
-    double value = 0.0;
+  for (int half = L / 2; half > 0; half /= 2) f += __shfl_xor_sync(ALL, f, half);
+  if (!here) return;
+  double* out = found + ((long long)(client * parts + group % parts) * turns + group / parts) * (1 + d);
+  if (lane == 0) out[0] = f;
 #pragma unroll
-    for (int i = 0; i < OWN; i++)
-      if ((V > L ? lane * OWN + i : lane) < V && (V > L ? lane * OWN + i : lane) % R == r) value += f[i];
-#pragma unroll
-    for (int half = L / 2; half > 0; half /= 2) value += __shfl_xor_sync(ALL, value, half);
-    if (!here) continue;
-    if (lane == 0) out[r * (1 + d)] = value;
-#pragma unroll
-    for (int i = 0; i < C; i++)
-      if (lane + i * L < d) out[r * (1 + d) + 1 + lane + i * L] = g[r][i];
+  for (int i = 0; i < C; i++) {
+    int j = 2 * (lane + i * L);
+    if (j < d) out[1 + j] = g[i].x;
+    if (j + 1 < d) out[2 + j] = g[i].y;
   }
+}
+
+// Tensor cores: c <- a b + c of 8 x 4 and 4 x 8 matrices of doubles. A lane has a[lane / 4][lane % 4],
+// b[lane % 4][lane / 4], and c[lane / 4][2 (lane % 4)] and its right neighbour.
+__device__ __forceinline__ void multiply(double* c, double a, double b) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+               : "+d"(c[0]), "+d"(c[1])
+               : "d"(a), "d"(b));
+}
+
+// Have `to`, in shared memory, become *from, or zero, while the warp goes on: until arrived<N>, when all but the N last
+// batches, each ended by sent(), are there.
+template <typename T>
+__device__ __forceinline__ void send(T* to, const T* from, bool there) {
+  u32 at = (u32)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(sizeof(T)),
+               "r"(there ? (int)sizeof(T) : 0));
+}
+__device__ __forceinline__ void sent() { asm volatile("cp.async.commit_group;"); }
+template <int N>
+__device__ __forceinline__ void arrived() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N));
+  __syncwarp();
+}
+
+// The same at up to eight points, with tensor cores: a warp takes U times eight rows at a time, of 8 J numbers, where a
+// row is not longer; the STAGES - 1 next ones are on their way. points[client][8][8 J], zero beyond `many` of them and
+// beyond d.
+//
+// The products of points with rows are a matrix (8 points x 8 rows), of which each lane is left with one point at two
+// rows: just where it must have the slopes for the product of slopes (8 points x 4 rows, twice) with rows. The columns of
+// the matrix are rows 0 6 1 7 2 4 3 5, which keeps lanes off each other's banks.
+template <int J, int U, int STAGES>
+__global__ void __launch_bounds__(128)
+    cuts_many(const REAL* __restrict__ X, long long stride, int d, Labels labels, const long long* first,
+              const int* rows, const double* points, long long points_of_client, int parts, int turns, double* found,
+              int many) {
+  constexpr int ROWS = 8 * U, WIDTH = 8 * J + 4, COPIES = (ROWS * 4 * J + 31) / 32;  // of a lane, at most, for a tile
+  struct Tile {
+    double y[ROWS], c[ROWS];
+    REAL rows[ROWS][WIDTH];
+  };
+  extern __shared__ double2 room[];
+  int client = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int group = blockIdx.x * (blockDim.x / 32) + warp;
+  if (group >= parts * turns) return;
+  Tile* tiles = (Tile*)room + warp * STAGES;
+  for (int i = lane; i < STAGES * (int)(sizeof(Tile) / 8); i += 32) ((double*)tiles)[i] = 0.0;
+  __syncwarp();
+  int part = group % parts, turn = group / parts, point = lane / 4, q = lane % 4, pairs = (int)stride / 2;
+  const REAL* X_part = X + (first[client] + part) * stride;
+  const double *y = labels.y + first[client] + part, *c = labels.c + first[client] + part;
+  long long count = (rows[client] - part + parts - 1) / parts;  // rows of this part
+  long long next = (long long)ROWS * turn;                      // of these, the first one of the next tile
+  int row_of[COPIES], pair_of[COPIES];  // what a lane copies of each tile
+#pragma unroll
+  for (int i = 0; i < COPIES; i++) {
+    row_of[i] = (lane + 32 * i) / pairs;
+    pair_of[i] = (lane + 32 * i) % pairs;
+  }
+  auto read = [&](Tile& tile) {
+#pragma unroll
+    for (int i = 0; i < COPIES; i++) {
+      if (row_of[i] >= ROWS) break;
+      bool there = next + row_of[i] < count;
+      const PAIR* from = (const PAIR*)(X_part + (there ? (next + row_of[i]) * parts * stride : 0)) + pair_of[i];
+      send((PAIR*)tile.rows[row_of[i]] + pair_of[i], from, there);
+    }
+    for (int i = lane; i < ROWS; i += 32) {
+      bool there = next + i < count;
+      long long row = there ? (next + i) * parts : 0;
+      send(&tile.y[i], y + row, there);
+      send(&tile.c[i], c + row, there);
+    }
+    sent();
+    next += (long long)ROWS * turns;
+  };
+  for (int stage = 0; stage < STAGES - 1; stage++) read(tiles[stage]);
+  double at[2 * J], g[J][2], f = 0.0;
+  const double* own = points + client * points_of_client + point * 8 * J + q;
+#pragma unroll
+  for (int i = 0; i < 2 * J; i++) at[i] = own[4 * i];
+#pragma unroll
+  for (int j = 0; j < J; j++) g[j][0] = g[j][1] = 0.0;
+  int stage = 0, column = point % 2 ? 4 + (point / 2 ^ 2) : point / 2;  // the row that is column lane / 4 of the matrix
+  for (long long begun = (long long)ROWS * turn; begun < count; begun += (long long)ROWS * turns) {
+    arrived<STAGES - 2>();
+    Tile& tile = tiles[stage];
+    read(tiles[(stage + STAGES - 1) % STAGES]);
+#pragma unroll
+    for (int eight = 0; eight < ROWS; eight += 8) {
+      double p[2] = {0.0, 0.0};
+#pragma unroll
+      for (int i = 0; i < 2 * J; i++) multiply(p, at[i], tile.rows[eight + column][4 * i + q]);
+      int one = eight + q, other = eight + 4 + (q ^ 2);
+      double b0 = tile.y[one], c0 = tile.c[one], b1 = tile.y[other], c1 = tile.c[other];
+      f += c0 * loss_value(labels.parameter, p[0], b0) + c1 * loss_value(labels.parameter, p[1], b1);
+      double s0 = c0 * loss_slope(labels.parameter, p[0], b0), s1 = c1 * loss_slope(labels.parameter, p[1], b1);
+#pragma unroll
+      for (int j = 0; j < J; j++) {
+        multiply(g[j], s0, tile.rows[one][8 * j + point]);
+        multiply(g[j], s1, tile.rows[other][8 * j + point]);
+      }
+    }
+    stage = (stage + 1) % STAGES;
+    __syncwarp();
+  }
+  f += __shfl_xor_sync(ALL, f, 1);
+  f += __shfl_xor_sync(ALL, f, 2);
+  if (point >= many) return;
+  double* out = found + (((long long)(client * parts + part) * turns + turn) * many + point) * (1 + d);
+  if (q == 0) out[0] = f;
+#pragma unroll
+  for (int j = 0; j < J; j++)
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      if (8 * j + 2 * q + i < d) out[1 + 8 * j + 2 * q + i] = g[j][i];
+}
+
+// The value alone of each client's rows, few, at a point with few coordinates: a warp takes a client, a lane a row.
+__global__ void values_few(const REAL* __restrict__ X, int stride, int d, Labels labels, int n, const long long* first,
+                           const int* rows, const double* __restrict__ points, double* values) {
+  int client = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (client >= n) return;
+  const double* x = points + (long long)client * d;
+  double sum = 0.0;
+  for (int r = lane; r < rows[client]; r += 32) {
+    long long row = first[client] + r;
+    double p = 0.0;
+    for (int j = 0; j < d; j++) p += X[row * stride + j] * x[j];
+    sum += labels.c[row] * loss_value(labels.parameter, p, labels.y[row]);
+  }
+  sum = warp_sum(sum);
+  if (lane == 0) values[client] = sum;
 }
 
 // sums[i][j] = the sum over turns of found[i][turn][j], for `width` numbers j; blockDim is (32, 8).
@@ -543,7 +706,7 @@ __global__ void step(const double* sums, int d, Chains chains, Penalty penalty, 
                      const double* shift, double* u, double* mean) {
   int chain = blockIdx.y;
   if (t >= chains.steps[chain]) return;
-  double a = step_size(steps, chains.own[chain], t), theta = steps.average ? steps.average[t] : 0.0;
+  double a = step_size(steps, chains, chain, t), theta = steps.average ? steps.average[t] : 0.0;
   for (int j = blockIdx.x * blockDim.x + threadIdx.x; j < d; j += gridDim.x * blockDim.x) {
     long long at = (long long)chain * d + j;
     double all = sums[(long long)chain * (1 + d) + 1 + j] + penalty_slope(penalty, j, u[at]);

@@ -1,7 +1,6 @@
 """The compiled loops over the rows of some clients, on the processor; :mod:`fedmls.local.cuda` has those of a GPU."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Protocol, Self
 
@@ -35,9 +34,6 @@ class Loops(Protocol):
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
         """See :func:`fedmls.local.cut_rows.part_cuts`."""
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Inside, this thread computes in turns with others that do so too, where that is faster."""
-
 
 class ProcessorLoops:
     """The loops on the processor. ``descend`` deals the clients out to so many threads; the others use one."""
@@ -49,7 +45,7 @@ class ProcessorLoops:
         return ProcessorLoops(self.rows.of(clients), self.loss, self.penalty, self.threads)
 
     def descend(self, stream: Stream, steps: descent.Steps, u0: Array, slopes: Array) -> tuple[Array, Array]:
-        if not steps.sizes.flags.carray:  # the one kind of array that the loop is compiled for
+        if not isinstance(steps.sizes, np.ndarray) or not steps.sizes.flags.carray:  # what the loop is compiled for
             steps = steps._replace(sizes=np.array(steps.sizes))
         if self.threads > 1:
             work = np.cumsum(steps.counts * stream.batch_sizes)
@@ -81,9 +77,6 @@ class ProcessorLoops:
 
     def cuts(self, x: Array, parts: int) -> tuple[Array, Array]:
         return cuts(self.rows, self.loss, x, parts)
-
-    def turn(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 @cache

@@ -15,6 +15,7 @@ from fedmls.local.client import EMPTY
 from fedmls.local.descent import Steps
 from fedmls.local.random import Stream
 from fedmls.local.rows import CSR, Integers, Rows
+from fedmls.schedules import PowerRows
 from fedmls.types import Array
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class StackedLocal:
     def descend(
         self,
         u: Array,
-        steps: Array,
+        steps: Array | PowerRows,
         *,
         scale: float | Array = 1.0,
         pull: float = 0.0,
@@ -72,7 +73,7 @@ class StackedLocal:
     ) -> tuple[Array, Array]:
         """Take local steps; ``steps`` has one row for all runs, or one for each."""
         constants = Steps(
-            np.atleast_2d(steps),
+            steps if isinstance(steps, PowerRows) else np.atleast_2d(steps),
             self.alike if steps.ndim == 1 else self.of_run,
             EMPTY if average is None else average,
             self._counts(count, steps.shape[-1]),

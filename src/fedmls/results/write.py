@@ -16,7 +16,7 @@ from fedmls.results.read import Results
 from fedmls.results.setup import PACKAGES as PACKAGES
 from fedmls.results.setup import write_setup as write_setup
 from fedmls.results.summary import TARGETS, cells, markdown, summary_of
-from fedmls.simulation.sweeps import table
+from fedmls.simulation.sweeps import joined_histories
 from fedmls.types import Run
 
 
@@ -35,8 +35,7 @@ def write_results(
 
 def write_history(folder: Path, runs: Sequence[Run], labels: Sequence[Sequence[str]]) -> pd.DataFrame:
     """Write all histories as one table, the labels of each run in front; return the table."""
-    frames = [_labelled(table([run]), names) for run, names in zip(runs, labels, strict=True)]
-    history = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
+    history: pd.DataFrame = joined_histories(runs, dict(zip(LABELS, zip(*labels, strict=True), strict=True)))
     _write_parquet(folder / HISTORY, history)
     return history
 
@@ -89,14 +88,6 @@ def partition_table(problem: Problem, classes: Sequence[str] | None = None) -> l
             about["label"] = {"min": float(y.min()), "median": float(np.median(y)), "max": float(y.max())}
         told.append(about)
     return told
-
-
-def _labelled(history: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Return the history with (method, variant, parameter) in front."""
-    named = history.copy()
-    for place, (label, name) in enumerate(zip(LABELS, names, strict=True)):
-        named.insert(place, label, name)
-    return named
 
 
 def _write_parquet(file: Path, frame: pd.DataFrame) -> None:

@@ -63,7 +63,8 @@ def _kind(algorithm: Algorithm, problem: Any, config: RunConfig) -> Any:
     same = [(name, value) for name, value in same if name not in varied or not _is_number(getattr(algorithm, name))]
     terms = problem.loss, problem.l2, problem.l1, problem.dimension, problem.n, isinstance(problem.X, np.ndarray)
     settings = config.rounds, config.batch, config.every, config.target, tuple(config.metrics or ())
-    return type(algorithm), tuple(same), terms, settings
+    half = problem.device != "cpu" and algorithm.traits.random_steps and config.seed % 2
+    return type(algorithm), tuple(same), terms, settings, half  # on a GPU a stack waits for the run with the most steps
 
 
 def _is_number(value: Any) -> bool:
@@ -106,6 +107,8 @@ class Stack:
         self.round = self.exchanges = 0
         self.objective = np.full(self.count, np.nan)
         self.spent = Counters()
+        self.message_sizes: Any = None  # of the last round, and what they cost: the same in most
+        self.message_cost = Counters()
         self.asked = Recorder(one.algorithm, one.problem, server, one.config.x0, None, {}, None).asked
         self.records: list[Record] = []
         self.unrecorded: dict[str, Any] | None = None
@@ -130,7 +133,7 @@ class Stack:
                 before = time.monotonic()
                 self.save()
                 saved = time.monotonic()
-                pause = max(SAVE_EVERY_SECONDS, 30 * (saved - before))  # long histories take a while to write
+                pause = max(SAVE_EVERY_SECONDS, 300 * (saved - before))  # long histories take a while to write
 
     def _exchange(self) -> None:
         """Do one exchange of one round or, paired, two, of all runs."""
@@ -159,8 +162,13 @@ class Stack:
     def _cost(self, down: Any, up: Any) -> Counters:
         """Return what the messages of a round take, of each run."""
         algorithm, problem = self.runs[0].algorithm, self.runs[0].problem
-        sent = {name: size for name, size in array_sizes(down).items() if name in self.travels}
-        return cost_of_round(algorithm, problem.n, problem.dimension, sent, array_sizes(up))
+        sizes = {name: size for name, size in array_sizes(down).items() if name in self.travels}, array_sizes(up)
+        if sizes != self.message_sizes:
+            self.message_sizes, self.message_cost = (
+                sizes,
+                cost_of_round(algorithm, problem.n, problem.dimension, *sizes),
+            )
+        return self.message_cost
 
     def _record(self, k: int, spent: Counters, work: tuple[Any, Any, Any]) -> None:
         """Look at the models after round k: keep a row of each, and end the runs that diverge or reach their target."""

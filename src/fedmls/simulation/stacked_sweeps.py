@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from fedmls.progress import Bar, Board, shown_board
@@ -14,7 +15,8 @@ from fedmls.simulation.stacked import Stack, stacks
 from fedmls.simulation.store import RunStore
 from fedmls.types import Array, Run
 
-SHOW_SECONDS, SHOWN_ROWS = 1.0, 20  # how often observers see a run, and how many of its rows at most
+Play = Callable[[], tuple[list[int], list[Run]]]  # of a group: returns the places of its runs, and the runs
+SHOW_SECONDS, SHOWN_ROWS = 1.0, 20  # how often at most observers see a run, and how many of its rows
 
 
 class StackedSweep:
@@ -28,9 +30,10 @@ class StackedSweep:
     ) -> None:
         self.planned, self.keys, self.store, self.observers = planned, keys, store, observers
         self.groups = list(stacks(planned))
+        self.on_gpu = any(getattr(run.problem, "device", "cpu") != "cpu" for run in planned.values())
 
     def runs(self, jobs: int, keep_errors: bool, bar: Bar) -> Iterator[tuple[int, Run]]:
-        """Yield the runs, group by group, as these are done, in threads.
+        """Yield the runs, group by group, as these are done, side by side.
 
         A group that raises an error yields none where errors are kept: its runs are to be done one by one.
         """
@@ -39,20 +42,28 @@ class StackedSweep:
         if not self.groups:
             return
         cores = joblib.effective_n_jobs(jobs)
-        side_by_side = min(cores, len(self.groups))
+        threads = max(1, cores // len(self.groups))
         with ExitStack() as context:
             stop = context.enter_context(ctrl_c())
             shown = sum(map(len, self.groups))
             before = bar.total - len(self.planned)
             board = context.enter_context(shown_board(bar, before, shown)) if bar.shown else None
-            parallel = joblib.Parallel(
-                n_jobs=side_by_side, backend="threading", return_as="generator_unordered", batch_size=1
-            )
-            play = joblib.delayed(self._try if keep_errors else self._play)
-            for group, runs in parallel(play(group, cores // side_by_side, board, stop) for group in self.groups):
+            play = self._try if keep_errors else self._play
+            plays = [partial(play, group, threads, board, stop) for group in self.groups]
+            for group, runs in self._side_by_side(plays, min(cores, len(plays))):
                 yield from zip(group, runs, strict=True)
-                if self.store is not None:
-                    self._file(group, self.store).unlink(missing_ok=True)
+
+    def _side_by_side(self, plays: Sequence[Play], most: int) -> Iterator[tuple[list[int], list[Run]]]:
+        """Do all plays, so many at ``most`` at a time: in threads or, on a GPU, in one, as others wait for it."""
+        import joblib
+
+        if self.on_gpu:
+            from fedmls.local.cuda import side_by_side
+
+            return side_by_side(plays, most)
+        parallel = joblib.Parallel(n_jobs=most, backend="threading", return_as="generator_unordered", batch_size=1)
+        found: Iterator[tuple[list[int], list[Run]]] = parallel(joblib.delayed(play)() for play in plays)
+        return found
 
     def _play(
         self, group: list[int], threads: int, board: Board | None, stop: threading.Event
@@ -61,8 +72,7 @@ class StackedSweep:
         stack = Stack([self.planned[i] for i in group], threads)
         if self.store is not None:
             stack.resume(self._file(group, self.store))
-        with stack.local.loops.turn():
-            stack.run(stop, ShownStack(stack, board, self._first_place(group), [*self._observers(group)]))
+        stack.run(stop, ShownStack(stack, board, self._first_place(group), [*self._observers(group)]))
         return group, stack.results()
 
     def _try(
@@ -72,6 +82,12 @@ class StackedSweep:
             return self._play(group, threads, board, stop)
         except Exception:  # whatever it is: which run it is of shows when they are done one by one
             return [], []
+
+    def forget(self) -> None:
+        """Remove what is kept of groups under way: all their runs are in the store."""
+        if self.store is not None:
+            for group in self.groups:
+                self._file(group, self.store).unlink(missing_ok=True)
 
     def _first_place(self, group: list[int]) -> int:
         """Return the place on the board of the group's first run; the others follow."""
@@ -90,12 +106,13 @@ class ShownStack:
     def __init__(self, stack: Stack, board: Board | None, place: int, observers: list[Observer]) -> None:
         self.stack, self.board, self.observers = stack, board, observers
         self.places = list(range(place, place + stack.count))
-        self.seen, self.told = 0, time.monotonic()
+        self.seen, self.told, self.pause = 0, time.monotonic(), SHOW_SECONDS
 
     def __call__(self, k: int, gaps: Array) -> None:
         if self.board is not None:
             self.board.report_all(self.places, k / self.stack.config.rounds, gaps)
-        if self.observers and time.monotonic() - self.told > SHOW_SECONDS:
+        if self.observers and (began := time.monotonic()) - self.told > self.pause:
             for observer, view in zip(self.observers, self.stack.views(self.seen, SHOWN_ROWS), strict=True):
                 observer.on_rows(view)
             self.seen, self.told = len(self.stack.records), time.monotonic()
+            self.pause = max(SHOW_SECONDS, 100 * (self.told - began))

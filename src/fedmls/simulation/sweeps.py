@@ -6,12 +6,15 @@ import multiprocessing
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from fedmls.checks import check_jobs, one_of, whole
 from fedmls.hyperparameters import describe
@@ -25,6 +28,7 @@ from fedmls.simulation.stacked_sweeps import StackedSweep
 from fedmls.simulation.store import RunStore
 from fedmls.types import Algorithm, Optimum, Run
 
+SAVERS = 4  # threads that write finished runs
 BACKENDS = {"threads": "threading", "processes": "loky", "dask": "dask"}
 
 
@@ -125,8 +129,9 @@ def run_all(
     total = len(algorithms) * len(seeds)
     finished: dict[int, Run] = {}
     kept: RunStore | None = None
+    saving: list[Future[None]] = []
     try:
-        with Bar("sweep", total, "runs", progress) as bar:
+        with Bar("sweep", total, "runs", progress) as bar, ThreadPoolExecutor(SAVERS) as savers:
             tasks = _tasks(algorithms, problem, config, seeds, metrics, device)
             kept = None if store is None else RunStore(store)
             keys = [] if kept is None else [store_key(task) for task in tasks]
@@ -137,10 +142,11 @@ def run_all(
             together = None if backend == "dask" else StackedSweep(todo, keys, kept, observers)
             for i, run in _finished(todo, together, jobs, backend, errors == "keep", bar, observers):
                 finished[i] = run
-                if kept is not None and not run.error:
-                    kept.save(keys[i], run)
-                if follower is not None:
-                    follower.finished(i)
+                saving.append(savers.submit(_keep, i, run, kept, keys, follower))  # others go on in the meantime
+            for one in saving:
+                one.result()  # or what it raised
+            if together is not None:
+                together.forget()
     except KeyboardInterrupt:
         if kept is not None:  # one may have been finished and not saved yet
             finished = {i: run for i, run in finished.items() if kept.has(keys[i])}
@@ -148,6 +154,14 @@ def run_all(
         runs = [finished[i] for i in sorted(finished)]
         raise Interrupted(f"stopped with {len(runs)} of {total} runs finished{where}", runs) from None
     return [finished[i] for i in range(total)]
+
+
+def _keep(i: int, run: Run, store: RunStore | None, keys: list[str], follower: "Follower | None") -> None:
+    """Put a finished run into the store, if there is one; then it needs not be followed any more."""
+    if store is not None and not run.error:
+        store.save(keys[i], run)
+    if follower is not None:
+        follower.finished(i)
 
 
 def _several(name: str, values: Any) -> list[Any]:
@@ -162,17 +176,26 @@ def _several(name: str, values: Any) -> list[Any]:
 
 def table(runs: Iterable[Run]) -> Any:
     """Return all histories in one DataFrame, with the columns algorithm, parameters, seed and diverged in front."""
+    return joined_histories(_several("runs", runs), {})
+
+
+def joined_histories(runs: Sequence[Run], front: Mapping[str, Sequence[Any]]) -> Any:
+    """Return what :func:`table` does, with further columns in front, which have one value for each run."""
     import pandas as pd
 
-    frames = []
-    for run in _several("runs", runs):
-        frame = run.history.copy()
-        frame.insert(0, "algorithm", run.algorithm.name)
-        frame.insert(1, "parameters", describe(run.algorithm))
-        frame.insert(2, "seed", run.seed)
-        frame.insert(3, "diverged", run.diverged)
-        frames.append(frame)
-    return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
+    frames = [run.history for run in runs]
+    front = {
+        **front,
+        "algorithm": [run.algorithm.name for run in runs],
+        "parameters": [describe(run.algorithm) for run in runs],
+        "seed": [run.seed for run in runs],
+        "diverged": [run.diverged for run in runs],
+    }
+    joined = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
+    of_run = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
+    for place, (name, values) in enumerate(front.items()):
+        joined.insert(place, name, pd.Series(values).iloc[of_run].array)
+    return joined
 
 
 def _config_of_each(algorithms: list[Algorithm], config: RunConfig) -> list[RunConfig]:
