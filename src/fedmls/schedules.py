@@ -64,21 +64,24 @@ class PowerRows:
         return len(self.count), int(self.count.max())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        rows = np.zeros(self.shape)
-        for row, count, values in zip(rows, self.count.tolist(), self._each(), strict=True):
-            row[:count] = values
+        rows, distinct = np.zeros(self.shape), self._distinct()
+        for row, key in zip(rows, self._keys(), strict=True):
+            row[: key[2]] = distinct[key]
         return rows
 
     def sums(self) -> Array:
         """The sum of each row."""
-        return np.array([values.sum() for values in self._each()])
+        sums = {key: values.sum() for key, values in self._distinct().items()}
+        return np.array([sums[key] for key in self._keys()])
 
-    def _each(self) -> list[Array]:
-        """The values of each row; equal rows, of runs that differ in something else, are computed once."""
-        keys = list(zip(self.scale.tolist(), self.first.tolist(), self.count.tolist(), strict=True))
+    def _keys(self) -> list[tuple[float, int, int]]:
+        return list(zip(self.scale.tolist(), self.first.tolist(), self.count.tolist(), strict=True))
+
+    def _distinct(self) -> dict[tuple[float, int, int], Array]:
+        """The rows by what they are made of: runs that differ in something else have equal ones."""
+        keys = {*self._keys()}
         powers = {ends: Power(1.0, self.exponent).array(*ends) for ends in {key[1:] for key in keys}}
-        found = {key: key[0] * powers[key[1:]] for key in set(keys)}
-        return [found[key] for key in keys]
+        return {key: key[0] * powers[key[1:]] for key in keys}
 
 
 def _numbers(value: Any) -> Any:

@@ -162,7 +162,6 @@ class Traits(NamedTuple):
     stacks: several runs of it can be one simulation (``fedmls.local.stacked``): its methods do nothing but
     arithmetic to arrays of the shapes (R, n, d) and (R, 1, d), and to numbers of each run, (R, 1, 1). Such numbers are
     these hyper-parameters, where runs differ in them, and what it draws from ``rng``, a generator for each run.
-    random_steps: how many local steps a round takes is drawn, so that runs with other seeds take more or fewer.
     """
 
     aggregate: str = "mean"
@@ -180,7 +179,6 @@ class Traits(NamedTuple):
     needs_no_l1: bool = False
     needs_l2: bool = False
     stacks: tuple[str, ...] | None = None
-    random_steps: bool = False
 
 
 class Scale(NamedTuple):

@@ -52,7 +52,7 @@ class Scaffnew(Algorithm[Server, Client, Down, Up]):
 
     name: ClassVar[str] = "scaffnew"
     references: ClassVar[References] = {"x_hat": "x"}
-    traits: ClassVar[Traits] = Traits(stacks=("eta0", "eta"), random_steps=True)
+    traits: ClassVar[Traits] = Traits(stacks=("eta0", "eta"))
     eta0: float = 0.01
     eta: float | Power | None = None
     p: float | Power | None = None

@@ -63,8 +63,7 @@ def _kind(algorithm: Algorithm, problem: Any, config: RunConfig) -> Any:
     same = [(name, value) for name, value in same if name not in varied or not _is_number(getattr(algorithm, name))]
     terms = problem.loss, problem.l2, problem.l1, problem.dimension, problem.n, isinstance(problem.X, np.ndarray)
     settings = config.rounds, config.batch, config.every, config.target, tuple(config.metrics or ())
-    half = problem.device != "cpu" and algorithm.traits.random_steps and config.seed % 2
-    return type(algorithm), tuple(same), terms, settings, half  # on a GPU a stack waits for the run with the most steps
+    return type(algorithm), tuple(same), terms, settings
 
 
 def _is_number(value: Any) -> bool:

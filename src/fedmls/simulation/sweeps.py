@@ -78,7 +78,7 @@ def sweep(
 
     problem, metrics: as for one run, or functions of the seed.
     certificate, until: as for one run, for the algorithms that make a certificate; the others run without.
-    device: as for one run.
+    device: as for one run; on a GPU "processes" are threads.
     jobs: how many at once; -1 is one per core. Runs of an algorithm that can be stacked are one simulation, in threads,
     whatever the backend; their ``seconds`` are equal shares of its time.
     backend: "processes"; "threads", which start at once and suit short sweeps (the compiled loop runs outside the
@@ -125,6 +125,8 @@ def run_all(
     one_of("backend", backend, BACKENDS)
     one_of("errors", errors, ("raise", "keep"))
     check_jobs(jobs)
+    if device != "cpu" and backend == "processes":
+        backend = "threads"  # so that the rows are on the GPU once
     algorithms, seeds = _several("algorithms", algorithms), _several("seeds", seeds)
     total = len(algorithms) * len(seeds)
     finished: dict[int, Run] = {}
