@@ -1,5 +1,7 @@
 """Small experiments that are not finished, for the tests of those who follow them."""
 
+import math
+
 import pytest
 
 import fedmls
@@ -23,6 +25,7 @@ def swept(folder, rounds=4, seeds=(0, 1), together=False, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "WRITE_SECONDS", -1.0)
         patch.setattr(stacked_sweeps, "SHOW_SECONDS", -1.0)
+        patch.setattr(stacked_sweeps, "SHOW_SHARE", math.inf)
         if not together:
             patch.setattr(stacked_sweeps, "stacks", lambda runs: [])
         with LiveFolder(folder, CURVES, seeds, SETUP | {"rounds": rounds}) as follower:

@@ -16,7 +16,9 @@ from fedmls.cli.output import model_told, print_cells, print_table, report_comma
 def reproduce(
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run; 1000 unless given.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds: each has its own k-means clients and batches.")] = 20,
-    full: Annotated[bool, typer.Option("--full", help="The released code's 10,000 rounds (hours; minutes on a GPU).")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="The released code's 10,000 rounds (hours; minutes on a GPU).")
+    ] = False,
     holdout: Annotated[
         float, typer.Option(help="Keep this share of the rows for testing, anew for each seed (released code: 0.2).")
     ] = 0.0,

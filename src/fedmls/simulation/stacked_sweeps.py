@@ -17,6 +17,7 @@ from fedmls.types import Array, Run
 
 Play = Callable[[], tuple[list[int], list[Run]]]  # of a group: returns the places of its runs, and the runs
 SHOW_SECONDS, SHOWN_ROWS = 1.0, 20  # how often at most observers see a run, and how many of its rows
+SHOW_SHARE = 0.01  # of the time, at most, that showing may take
 
 
 class StackedSweep:
@@ -115,4 +116,4 @@ class ShownStack:
             for observer, view in zip(self.observers, self.stack.views(self.seen, SHOWN_ROWS), strict=True):
                 observer.on_rows(view)
             self.seen, self.told = len(self.stack.records), time.monotonic()
-            self.pause = max(SHOW_SECONDS, 100 * (self.told - began))
+            self.pause = max(SHOW_SECONDS, (self.told - began) / SHOW_SHARE)
