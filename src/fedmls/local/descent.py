@@ -224,6 +224,6 @@ def client_subgradients(rows: Rows, loss: LossKind, x: Array) -> Array:
     """A subgradient of the same at row i of x, for each client."""
     out = np.zeros(x.shape)
     for i in range(rows.first.shape[0]):
-        every = np.arange(rows.first[i], rows.last[i], 1, np.uint64)
+        every = np.arange(rows.first[i], rows.last[i], dtype=np.uint64)
         add_subgradient(rows, loss, every, every.shape[0], x[i], out[i], 0.0, rows.weights)
     return out
