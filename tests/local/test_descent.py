@@ -85,6 +85,47 @@ def test_batches_are_drawn_without_replacement_and_fairly():
     assert abs(off / draws - both).max() < 5 * np.sqrt(both * (1 - both) / draws)
 
 
+def drawn(rows, size, counter):
+    """What ``draw`` does, in plain Python: a hash of 64 bits for two places, its upper half for the first of them."""
+    rows, word = list(rows), 2**64 - 1
+    for r in range(size):
+        z = (counter + (r // 2 + 1) * 0x9E3779B97F4A7C15) & word
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & word
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & word
+        z ^= z >> 31
+        k = r + ((z >> 32 if r % 2 == 0 else z % 2**32) * (len(rows) - r) >> 32)
+        rows[r], rows[k] = rows[k], rows[r]
+    return rows, (counter + (size + 1) // 2 * 0x9E3779B97F4A7C15) & word
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+@pytest.mark.parametrize(("m", "size"), [(1, 1), (21, 3), (21, 20), (279, 28), (1000, 1000)])
+def test_batches_are_those_of_plain_python(m, size, kind):
+    batch, counter = np.arange(5, 5 + m).astype(kind), int(stream(np.uint64(3), 2, 1, 0))
+    expected = batch.tolist()
+    for _ in range(5):
+        expected, after = drawn(expected, size, counter)
+        counter = int(draw(batch, size, m, np.uint64(counter)))
+        assert (batch.tolist(), counter) == (expected, after)
+
+
+def test_mini_batch_steps_are_those_of_plain_python():
+    """Ten steps of the subgradient method, each on the rows that ``drawn`` says."""
+    problem, eta = svm(), 0.05
+    local = problem.local(seed=3, batch=0.3)
+    local.begin(2)
+    u, _ = local.descend(np.zeros((problem.n, problem.dimension)), np.full(10, eta))
+    for i, size in enumerate(local.batch_sizes.tolist()):
+        first, last = problem.offsets[i : i + 2]
+        rows, x, counter = range(first, last), np.zeros(problem.dimension), int(stream(np.uint64(3), 2, i, 0))
+        assert 1 < size < last - first
+        for _ in range(10):
+            rows, counter = drawn(rows, size, counter)
+            A, b = problem.X[rows[:size]], problem.y[rows[:size]]
+            x = x + eta * (last - first) / size * (b * (b * (A @ x) < 1)) @ A
+        np.testing.assert_allclose(u[i], x, rtol=1e-12, atol=1e-14)
+
+
 def test_streams_differ_by_seed_round_client_and_call():
     seen = {
         int(stream(np.uint64(s), k, i, c)) for s in range(6) for k in range(1, 7) for i in range(6) for c in range(3)

@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from fedmls.local.random import Stream, draw, first_counter
 from fedmls.local.rows import FASTMATH, Integers, Penalty, Rows, choose_layout, dot
 from fedmls.losses import LossKind, slope, value
 from fedmls.types import Array
+
+Places = NDArray[np.uint64]  # rows by their numbers
 
 
 def descend(
@@ -77,7 +80,7 @@ class Steps(NamedTuple):
 
 
 def add_subgradient(
-    rows: Rows, loss: LossKind, batch: Integers, size: int, u: Array, g: Array, cut: float, slopes: Array
+    rows: Rows, loss: LossKind, batch: Places, size: int, u: Array, g: Array, cut: float, slopes: Array
 ) -> None:
     """g <- g + Σ over the rows batch[:size] of c_j ℓ'(a_j·u, b_j) a_j, in place.
 
@@ -87,7 +90,7 @@ def add_subgradient(
 
 
 def _add_dense(
-    rows: Rows, loss: LossKind, batch: Integers, size: int, u: Array, g: Array, cut: float, slopes: Array
+    rows: Rows, loss: LossKind, batch: Places, size: int, u: Array, g: Array, cut: float, slopes: Array
 ) -> None:
     """Four rows at a time, so that u and g are read once for four rows, as a matrix product does."""
     X: Array = rows.X  # type: ignore[assignment]
@@ -126,7 +129,7 @@ def _add_dense(
 
 
 def _add_csr(
-    rows: Rows, loss: LossKind, batch: Integers, size: int, u: Array, g: Array, cut: float, slopes: Array
+    rows: Rows, loss: LossKind, batch: Places, size: int, u: Array, g: Array, cut: float, slopes: Array
 ) -> None:
     X, b, c = rows.X, rows.labels, rows.weights
     data, indices, indptr = X
@@ -137,7 +140,7 @@ def _add_csr(
             slopes[i] += cut * s
         s *= c[i]
         if s != 0.0:
-            for e in range(indptr[i], indptr[i + 1]):
+            for e in range(indptr[i], indptr[i + np.uint64(1)]):
                 g[indices[e]] += s * data[e]
 
 
@@ -160,7 +163,8 @@ def descend_rows(
     longest = 0
     for i in range(rows.first.shape[0]):
         longest = max(longest, rows.last[i] - rows.first[i])
-    g, batch = np.empty(d), np.empty(longest, np.int64)
+    # A number without a sign is an index that cannot count from the end: no time is taken to see whether it does.
+    g, batch = np.empty(d), np.empty(longest, np.uint64)
     for i in range(rows.first.shape[0]):
         first, last, size = rows.first[i], rows.last[i], stream.batch_sizes[i]
         m = last - first
@@ -220,6 +224,6 @@ def client_subgradients(rows: Rows, loss: LossKind, x: Array) -> Array:
     """A subgradient of the same at row i of x, for each client."""
     out = np.zeros(x.shape)
     for i in range(rows.first.shape[0]):
-        every = np.arange(rows.first[i], rows.last[i])
+        every = np.arange(rows.first[i], rows.last[i], dtype=np.uint64)
         add_subgradient(rows, loss, every, every.shape[0], x[i], out[i], 0.0, rows.weights)
     return out

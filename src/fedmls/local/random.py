@@ -66,8 +66,8 @@ def first_counters(of: Stream) -> Seeds:
     return counters
 
 
-@njit(cache=True, nogil=True)
-def draw(batch: Integers, size: int, m: int, counter: np.uint64) -> np.uint64:
+@njit(cache=True, nogil=True, forceinline=True)
+def draw(batch: Integers | Seeds, size: int, m: int, counter: np.uint64) -> np.uint64:
     """Make batch[:size] a uniform sample without replacement of batch[:m]; return the next counter.
 
     This is a partial Fisher-Yates shuffle. One hash serves two draws, with its upper and its lower half.
@@ -77,7 +77,7 @@ def draw(batch: Integers, size: int, m: int, counter: np.uint64) -> np.uint64:
         if r % 2 == 0:
             counter += GOLDEN
             bits = mix(counter)
-        k = r + np.int64(((bits >> np.uint64(32)) * np.uint64(m - r)) >> np.uint64(32))
+        k = np.uint64(r) + ((bits >> np.uint64(32)) * np.uint64(m - r) >> np.uint64(32))
         bits <<= np.uint64(32)
         batch[r], batch[k] = batch[k], batch[r]
     return counter
