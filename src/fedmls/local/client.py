@@ -331,22 +331,16 @@ class RowsLocal(BaseLocal):
 
     def curvature(self, x: Array, full: bool) -> Array:
         with one_thread():
-            each = [curvature.curvature(self.problem, client, x, self.n, full) for client in self.blocks]
+            found = curvature.curvatures(self.problem, self.blocks, np.array(x), self.n, full)
         self._full_passes(1)
-        return self._flat(np.array([curvature.packed(H) for H in each]))
+        return self._flat(found)
 
     def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
-        room = np.empty(len(self.problem.y))
         with one_thread():
-            each = [
-                curvature.own_quadratic(self.problem, client, x0, self.n, full, (self.seed, self.k, i), room)
-                for client, i in zip(self.blocks, self.ids, strict=True)
-            ]
-        passes = np.array([used for _, _, used in each])
+            H, q, passes = curvature.own_quadratics(self.problem, self.blocks, x0, self.n, full, self._stream())
         self.steps += passes
         self.subgradients += int(passes.sum())
         self.rows_read += int(passes @ self._own_rows)
-        H, q = np.array([curvature.packed(one) for one, _, _ in each]), np.array([one for _, one, _ in each])
         return self._flat(H), self._flat(q)
 
     def terms(self) -> Array:
@@ -354,10 +348,9 @@ class RowsLocal(BaseLocal):
         return self._flat(np.tile([p.l2, p.l1, float(p.penalised), 0.0], (len(self.ids), 1)))
 
     def cut_height(self) -> Array:
-        p, slopes = self.problem, self.cut_slopes
-        parts = [slice(p.offsets[i], p.offsets[i + 1]) for i in self.blocks]
-        heights = [-(p.row_weights[rows] @ p.loss.conjugate(slopes[rows], p.y[rows])) for rows in parts]
-        return self._flat(np.array(heights))
+        p = self.problem
+        each = p.row_weights * p.loss.conjugate(self.cut_slopes, p.y)
+        return self._flat(-np.add.reduceat(each, p.offsets[:-1])[self.blocks])
 
     def _full_passes(self, passes: int) -> None:
         """Count so many subgradients of each client over all of its rows."""
