@@ -7,7 +7,7 @@ from numba import njit
 
 from fedmls.local.cut_rows import own_minimum, squares
 from fedmls.local.random import Stream, first_counter
-from fedmls.local.rows import CSR, DualRows, Matrix, Rows, add, choose_layout, dot
+from fedmls.local.rows import CSR, DualRows, Integers, Matrix, Rows, add, choose_layout, dot
 from fedmls.losses import ABSOLUTE, HUBER, LOGISTIC, SQUARED_HINGE, LossKind, kink_distance, second, slope, value
 from fedmls.types import Array
 
@@ -48,7 +48,7 @@ def curvatures(rows: Rows, loss: LossKind, x: Array, shares: Array, full: bool) 
 @njit(cache=True, nogil=True)
 def own_quadratics(
     rows: DualRows, x0: Array, l2: Array, full: bool, own: Own, stream: Stream, slopes: Array
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Integers]:
     """H, H x - p, and the passes it took, of each client (:func:`fedmls.local.curvature.own_quadratics`)."""
     X, loss, n, d = rows.X, rows.loss, len(own.wide), len(x0)
     out, q, used = np.empty((n, _numbers(d, full))), np.empty((n, d)), np.empty(n, np.int64)
