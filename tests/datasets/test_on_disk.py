@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,6 +88,19 @@ def test_rows_on_disk_stay_there(name, tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 0.6 * X.nbytes  # parts of a million numbers are a quarter of it, labels and the order of rows a tenth
+
+
+def test_no_more_than_some_groups_of_a_parquet_file_are_in_memory(tmp_path):
+    file, before = tmp_path / "rows.parquet", pyarrow.default_memory_pool()
+    X = np.random.default_rng(0).normal(size=(200_000, 20))
+    pd.DataFrame(X, columns=[f"x{j}" for j in range(20)]).assign(y=1.0).to_parquet(file, row_group_size=10_000)
+    counted = pyarrow.proxy_memory_pool(before)
+    pyarrow.set_memory_pool(counted)
+    try:
+        read(file, on_disk=True)
+    finally:
+        pyarrow.set_memory_pool(before)
+    assert 0 < counted.max_memory() < 0.5 * X.nbytes  # a group is a twentieth of it, packed and unpacked a tenth
 
 
 @pytest.mark.parametrize(

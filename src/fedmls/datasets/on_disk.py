@@ -69,10 +69,14 @@ def parquet_on_disk(file: Path, features: Sequence[str], others: Iterable[str]) 
     """The features of a Parquet file, all of them numbers, on disk; other columns in memory."""
     from pyarrow.parquet import ParquetFile, read_table
 
-    with ParquetFile(file) as stored:
+    with ParquetFile(file, pre_buffer=False) as stored:
         shape = (stored.metadata.num_rows, len(features))
         size = next(parts(shape[0], len(features)), slice(0, 1)).stop
-        batches = stored.iter_batches(batch_size=size, columns=list(features))
+        batches = (  # of a group of rows after the other: asked for all at once they are all kept in memory
+            batch
+            for group in range(stored.num_row_groups)
+            for batch in stored.iter_batches(batch_size=size, row_groups=[group], columns=list(features))
+        )
         X = _unpacked((_numbers(batch, features) for batch in batches), shape)
     kept = read_table(file, columns=list(others)).to_pandas()
     return Table(X, list(features), {name: kept[name].to_numpy() for name in kept.columns})
