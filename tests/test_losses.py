@@ -8,7 +8,7 @@ from scipy.special import huber as scipy_huber
 from sklearn.metrics import log_loss, mean_pinball_loss
 
 import fedmls
-from fedmls.losses import LOSSES, epsilon_insensitive, huber, pinball, quantile
+from fedmls.losses import LOSSES, epsilon_insensitive, huber, pinball
 
 ALL = [*LOSSES.values(), pinball(0.2), epsilon_insensitive(0.7), huber(0.3)]
 numbers = st.floats(-20, 20)
@@ -84,8 +84,3 @@ def test_bad_losses(call, message):
 @pytest.mark.parametrize("loss", ALL, ids=repr)
 def test_the_loss_of_nan_is_nan(loss):
     assert np.isnan(loss.value(np.array([np.nan]), np.array([1.0])))
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 1))
-def test_quantiles_are_those_of_numpy(values, share):
-    assert quantile(np.array(values), share) == np.quantile(values, share)

@@ -133,7 +133,7 @@ def is_sparse(X: Any) -> bool:
 
 def parts(rows: int, columns: int = 1) -> Iterator[slice]:
     """Cut so many rows into parts of about a million numbers: what is done with one of them takes little memory."""
-    size = max(1, (1 << 20) // columns)
+    size = max(1, (1 << 20) // max(1, columns))
     return (slice(first, first + size) for first in range(0, rows, size))
 
 

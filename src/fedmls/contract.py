@@ -263,7 +263,7 @@ def _play(algorithm: Algorithm, example: _Example, team: "_Together | _Apart") -
             weights = problem.weights
             if algorithm.participants is not None:
                 weights = weights[among] / weights[among].sum()
-            seen = up if algorithm.traits.aggregate == "stack" else weighted_mean(weights, up)
+            seen = up if algorithm.traits.aggregate == "stack" else weighted_mean(weights, up, problem.dimension)
             server = _untouched(algorithm.server_round, k, server, seen)
     return server
 

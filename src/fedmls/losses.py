@@ -82,55 +82,6 @@ class Loss:
             return -self.parameter * one, self.parameter * one
         return -one, one
 
-    def curvature(self, p: Array, b: Array, share: float) -> Array:
-        """ℓ'' in p. A kink counts as a slope that changes evenly over a width on either side of it: the width within
-        which this share of the predictions are.
-        """
-        if not self.is_polyhedral:
-            return self._second(p, b)
-        width = self.width(p, b, share)
-        return np.asarray(self._jump / (2 * width) * (self.kink_distance(p, b) <= width))
-
-    def wide_curvature(self, p: Array, b: Array, share: float, least: float) -> Array:
-        """The same for a long way: of the parabola that touches the loss at p and is above it everywhere, if a kink is
-        rounded off, r -> (r² + width²)^½, over the width of the share or ``least`` (iteratively reweighted least
-        squares has these weights). ℓ'' of a smooth loss.
-        """
-        if not self.is_polyhedral:
-            return self._second(p, b)
-        return np.asarray(self._jump / (2 * np.hypot(self.kink_distance(p, b), self.width(p, b, share, least))))
-
-    def mean_slope(self, p: Array, b: Array, share: float, least: float) -> Array:
-        """The slope in p; of a loss with kinks its mean over the width of the share, or ``least``, to either side."""
-        if not self.is_polyhedral:
-            return self.slope(p, b)
-        width = self.width(p, b, share, least)
-        return np.asarray((self.value(p + width, b) - self.value(p - width, b)) / (2 * width))
-
-    def width(self, p: Array, b: Array, share: float, least: float = 0.0) -> float:
-        """The distance from a kink within which this share of the predictions are, or ``least``."""
-        return max(quantile(self.kink_distance(p, b), share), least, 1e-12 * (1 + float(np.abs(p).max())))
-
-    @property
-    def _jump(self) -> float:
-        """How much the slope changes at a kink."""
-        return 2.0 if self.code == ABSOLUTE else 1.0
-
-    def _second(self, p: Array, b: Array) -> Array:
-        """ℓ'' of a smooth loss."""
-        if self.code == LOGISTIC:
-            chance = np.abs(self.slope(p, b))
-            return np.asarray(chance * (1 - chance))
-        if self.code == SQUARED_HINGE:
-            return np.asarray(2.0 * (b * p < 1))
-        return np.asarray(1.0 * (np.abs(p - b) < self.parameter))
-
-    def kink_distance(self, p: Array, b: Array) -> Array:
-        """How far predictions are from the nearest kink of the loss."""
-        if self.code == HINGE:
-            return np.asarray(np.abs(1 - b * p))
-        return np.asarray(np.abs(np.abs(p - b) - (self.parameter if self.code == EPSILON_INSENSITIVE else 0.0)))
-
     def lipschitz(self) -> float:
         """The largest |slope| there is."""
         low, high = self.box(np.array([-1.0, 1.0]))
@@ -243,14 +194,25 @@ def conjugate(loss: LossKind, s: float, b: float) -> float:
     return (a * math.log(a) if a > 0.0 else 0.0) + ((1 - a) * math.log1p(-a) if a < 1.0 else 0.0)
 
 
-def quantile(values: Array, share: float) -> float:
-    """``numpy.quantile(values, share)``, without the tenth of a millisecond that NumPy takes for a few numbers."""
-    place = (len(values) - 1) * share
-    below = int(place)
-    above = min(below + 1, len(values) - 1)
-    ordered, rest = np.partition(values, (below, above)), place - below
-    a, b = float(ordered[below]), float(ordered[above])
-    return b - (b - a) * (1 - rest) if rest >= 0.5 else a + (b - a) * rest
+@njit(cache=True, nogil=True)
+def second(loss: LossKind, p: float, b: float) -> float:
+    """ℓ'' in p, of a smooth loss."""
+    code, c = loss
+    if code == LOGISTIC:
+        chance = abs(slope(loss, p, b))
+        return chance * (1.0 - chance)
+    if code == SQUARED_HINGE:
+        return 2.0 if b * p < 1.0 else 0.0
+    return 1.0 if abs(p - b) < c else 0.0
+
+
+@njit(cache=True, nogil=True)
+def kink_distance(loss: LossKind, p: float, b: float) -> float:
+    """How far a prediction is from the nearest kink of the loss."""
+    code, c = loss
+    if code == HINGE:
+        return abs(1.0 - b * p)
+    return abs(abs(p - b) - (c if code == EPSILON_INSENSITIVE else 0.0))
 
 
 _VALUE, _SLOPE, _CONJUGATE = range(3)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedmls.checks import at_least, check_batch, check_rows, distinct, no_missing, one_of, parts, truth, whole
-from fedmls.local.client import OracleLocal, RowsLocal
+from fedmls.local.client import Among, OracleLocal, RowsLocal
 from fedmls.local.cut_rows import row_squares
 from fedmls.local.loops import Loops, ProcessorLoops
 from fedmls.local.rows import CSR, DualRows, Integers, Matrix, Penalty, Rows
@@ -25,7 +25,8 @@ class Problem:
     f_i(x) = Σ_j c_j ℓ(a_j·x, b_j) + l2/2 ‖x‖² + l1 ‖x‖_1 over the rows j of client i. With ``intercept`` the
     last coordinate of x is the intercept, which the l2 and l1 terms leave alone.
 
-    X: (m, p) array, data frame or scipy sparse matrix; an array ``numpy.load(file, mmap_mode="r")`` stays on disk.
+    X: (m, p) array, data frame or scipy sparse matrix; an array that is mapped into memory, as by
+    ``numpy.load(file, mmap_mode="r")`` or ``fedmls.datasets.read(file, on_disk=True)``, stays on disk.
     y: m labels; two classes for hinge, squared hinge and logistic (the larger one becomes +1).
     clients: for every row the number 0..n-1 of its client (see :mod:`fedmls.partition`), or its name; None puts
     all rows in one client.
@@ -219,11 +220,33 @@ class Problem:
 
     def local(self, seed: int = 0, batch: float = 1.0, ids: Sequence[int] | None = None) -> RowsLocal:
         """All clients at once (or those of ``ids``), for a simulation."""
-        return RowsLocal(self, seed, check_batch(batch), self._ids(ids))
+        own = self._ids(ids)
+        return RowsLocal(self, seed, check_batch(batch), own, Among(own, self.n, self.weights[own], True))
+
+    def local_of(self, some: slice, seed: int = 0, batch: float = 1.0) -> RowsLocal:
+        """These clients at once: as those of ``local``, but what it keeps is of their rows alone."""
+        part, among = self._part(some), Among(self._everyone[some], self.n, self.weights[some], True)
+        return RowsLocal(part, seed, check_batch(batch), part._everyone, among)
 
     def local_as(self, client: int, n: int, weight: float, seed: int = 0, batch: float = 1.0) -> RowsLocal:
         """This problem's only client as client number ``client`` of n, for a federation."""
-        return RowsLocal(self, seed, check_batch(batch), self._ids([0]), of=(client, n, weight))
+        among = Among(np.array([client]), n, np.array([weight]), False)
+        return RowsLocal(self, seed, check_batch(batch), self._ids([0]), among)
+
+    def _part(self, some: slice) -> "Problem":
+        """The rows of these clients, which stay where they are, as a problem."""
+        first, last = self.offsets[some.start], self.offsets[some.stop]
+        part = copy(self)
+        for name, value in vars(Problem).items():
+            if isinstance(value, cached_property):
+                part.__dict__.pop(name, None)
+        part.X = _rows_between(self.X, first, last)
+        part.y, part.row_weights = self.y[first:last], self.row_weights[first:last]
+        part.offsets = self.offsets[some.start : some.stop + 1] - first
+        part.rows_per_client, part.weights = self.rows_per_client[some], self.weights[some]
+        part.client_names = self.client_names[some]
+        part.n = len(part.weights)
+        return part
 
     @cached_property
     def optimum(self) -> Optimum:
@@ -387,6 +410,8 @@ def _layout(rows: Any, order: Integers, intercept: bool, on_disk: Any) -> Matrix
     if isinstance(rows, np.ndarray):
         columns = rows.shape[1]
         if on_disk is not None and not intercept and (order[:-1] < order[1:]).all() and _is_whole(on_disk):
+            if on_disk.flags.writeable:
+                return np.asarray(on_disk)
             # Compiled loops for arrays that can only be read would be others; what is written here reaches no file.
             return np.asarray(np.memmap(on_disk.filename, float, "c", on_disk.offset, on_disk.shape))
         X = _room((len(order), columns + intercept), on_disk is not None)
@@ -412,6 +437,15 @@ def _layout_csr(rows: Any, order: Integers, intercept: bool) -> CSR:
     return CSR(data, indices, indptr)
 
 
+def _rows_between(X: Matrix, first: int, last: int) -> Matrix:
+    """Return the rows from first up to, but not including, last, without a copy."""
+    if isinstance(X, np.ndarray):
+        return X[first:last]
+    ends = X.indptr[first : last + 1]
+    place = slice(ends[0], ends[-1])
+    return CSR(X.data[place], X.indices[place], ends - ends[0])
+
+
 def _spectral_norm(scales: Array, X: Array) -> float:
     """The spectral norm of diag(scales) X, without a copy of X where it has many rows."""
     if len(X) <= X.shape[1]:
@@ -424,8 +458,8 @@ def _spectral_norm(scales: Array, X: Array) -> float:
 
 
 def _is_whole(X: Any) -> bool:
-    """Whether this is all of a file's array, as the compiled loops take it."""
-    return isinstance(X.base, mmap) and X.dtype == float and X.flags.c_contiguous
+    """Whether this is all of a file's array, as the compiled loops take it. (In an NPZ file few are aligned.)"""
+    return isinstance(X.base, mmap) and X.dtype == float and X.flags.c_contiguous and X.flags.aligned
 
 
 def _room(shape: tuple[int, int], on_disk: bool) -> Array:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedmls
+from fedmls import rounds
 from fedmls.algorithms import from_dict, to_dict
-from fedmls.rounds import ServerRandom
+from fedmls.rounds import ServerRandom, drawn
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 from tests.support.algorithms import NEEDS, SMALL_STEPS, run_client_by_client, seen, states
@@ -28,6 +29,26 @@ def test_one_client_at_a_time_gives_the_same_bits_as_all_at_once(algorithm):
     problem = svm(n=4, m=50, weights=weights, l2=0.1)
     run = fedmls.simulate(algorithm, problem, rounds=15, batch=0.3, seed=9)
     assert np.array_equal(run.x, run_client_by_client(algorithm, problem, 15, 0.3, 9))
+
+
+def test_blocks_of_clients_give_the_same_bits_as_one_client_at_a_time(algorithm, monkeypatch):
+    problem = lad(n=8, l2=0.1)
+    monkeypatch.setattr(rounds, "BLOCK", 3 * problem.dimension)
+    run = fedmls.simulate(algorithm, problem, rounds=8, batch=0.3, seed=9)
+    assert np.array_equal(run.x, run_client_by_client(algorithm, problem, 8, 0.3, 9))
+
+
+@pytest.mark.parametrize("density", [None, 0.5], ids=["dense", "CSR"])
+def test_blocks_of_clients_count_what_all_at_once_do(algorithm, density, monkeypatch):
+    """In the first round: from there on the runs are the same but for the rounding of the mean, by which the passes of
+    an exact proximal step differ."""
+    problem = lad(n=8, l2=0.1, density=density)
+    at_once = fedmls.simulate(algorithm, problem, rounds=3, batch=0.3, seed=9).history
+    monkeypatch.setattr(rounds, "BLOCK", 3 * problem.dimension)
+    in_blocks = fedmls.simulate(algorithm, problem, rounds=3, batch=0.3, seed=9).history
+    np.testing.assert_allclose(in_blocks["objective"], at_once["objective"], rtol=1e-6)
+    for name in at_once.columns.drop(["seconds", "objective", "gap", "relative_gap"]):
+        assert in_blocks[name][0] == at_once[name][0]
 
 
 def test_equal_seeds_equal_bits_other_seeds_other_bits(algorithm):
@@ -57,7 +78,7 @@ def test_states_are_never_changed_in_place(algorithm):
     server, down = algorithm.broadcast(1, server, random.at(1))
     local.begin(1)
     _, up = algorithm.client_round(1, stacked, down, local)
-    algorithm.server_round(1, server, seen(algorithm, problem.weights, up))
+    algorithm.server_round(1, server, seen(algorithm, problem.weights, up, problem.dimension))
     assert all(np.all(a == b) for a, b in zip(server_before, algorithm.init(np.zeros(5), 5)[0], strict=True))
 
 
@@ -275,10 +296,10 @@ def test_idle_clients_send_and_compute_nothing():
 
 
 def test_every_client_is_drawn_equally_often():
-    simulation = Simulation(fedmls.FedAvg(participants=3), svm(n=10, m=100), RunConfig(1))
-    drawn = np.array([simulation._taking_part(k) for k in range(1, 4001)])
-    assert (np.diff(drawn, axis=1) > 0).all()
-    counts = np.bincount(drawn.ravel(), minlength=10) / 4000
+    algorithm, random = fedmls.FedAvg(participants=3), ServerRandom(0)
+    found = np.array([drawn(algorithm, 10, random, k) for k in range(1, 4001)])
+    assert (np.diff(found, axis=1) > 0).all()
+    counts = np.bincount(found.ravel(), minlength=10) / 4000
     assert abs(counts - 0.3).max() < 5 * np.sqrt(0.3 * 0.7 / 4000)
 
 

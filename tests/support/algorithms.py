@@ -3,7 +3,7 @@
 import numpy as np
 
 import fedmls
-from fedmls.rounds import ServerRandom, weighted_mean
+from fedmls.rounds import ServerRandom, drawn, weighted_mean
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
 
@@ -43,9 +43,9 @@ def client_problem(problem, i):
     return own
 
 
-def seen(algorithm, weights, up):
+def seen(algorithm, weights, up, d):
     """What the server sees of the uploads."""
-    return up if algorithm.traits.aggregate == "stack" else weighted_mean(weights, up)
+    return up if algorithm.traits.aggregate == "stack" else weighted_mean(weights, up, d)
 
 
 def run_client_by_client(algorithm, problem, rounds, batch, seed):
@@ -54,10 +54,9 @@ def run_client_by_client(algorithm, problem, rounds, batch, seed):
     server, client = algorithm.init(np.zeros(problem.dimension), n)
     clients, random = [client] * n, ServerRandom(seed)
     locals_ = [client_problem(problem, i).local_as(i, n, problem.weights[i], seed=seed, batch=batch) for i in range(n)]
-    engine = Simulation(algorithm, problem, RunConfig(rounds, batch, seed))
     for k in range(1, rounds + 1):
-        drawn = engine._taking_part(k)
-        taking_part = range(n) if drawn is None else drawn
+        some = drawn(algorithm, n, random, k)
+        taking_part = range(n) if some is None else some
         server, down = algorithm.broadcast(k, server, random.at(k))
         ups = []
         for i in taking_part:
@@ -68,7 +67,7 @@ def run_client_by_client(algorithm, problem, rounds, batch, seed):
             ups.append(up)
         stacked = type(ups[0])(*(np.stack(fields) for fields in zip(*ups, strict=True)))
         weights = problem.weights[list(taking_part)]
-        server = algorithm.server_round(k, server, seen(algorithm, weights / weights.sum(), stacked))
+        server = algorithm.server_round(k, server, seen(algorithm, weights / weights.sum(), stacked, problem.dimension))
     return algorithm.model(server)
 
 

@@ -47,7 +47,7 @@ import numpy as np
 
 from fedmls.algorithms import fedmlsd
 from fedmls.algorithms.fedmlsd import FedMLSD
-from fedmls.bounds.cut_model import ALL, Cuts, Terms, length_for, lower_bound, proximal_point
+from fedmls.bounds.cut_model import ALL, Cuts, Terms, largest, length_for, lower_bound, proximal_point
 from fedmls.checks import whole
 from fedmls.hyperparameters import hyperparameters
 from fedmls.local.curvature import packed, unpacked
@@ -414,7 +414,7 @@ def _rounding(points: Array, heights: Array, slopes: Array, cuts: Cuts) -> Array
     """How much a cut may be too high by rounding alone: much, if its point is far away in a direction in which f is
     nearly flat, where large products nearly cancel.
     """
-    size = np.abs(np.concatenate([cuts.g, slopes.reshape(-1, points.shape[1])])).max(axis=0)
+    size = np.maximum(largest(cuts.g), largest(slopes.reshape(-1, points.shape[1])))
     return np.asarray(ROUNDING * (np.abs(heights) + (np.abs(points) @ size)[:, None]))
 
 

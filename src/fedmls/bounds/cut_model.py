@@ -84,6 +84,11 @@ class Cuts(NamedTuple):
         return chosen.and_more(mix @ self.g, mix @ self.e, np.array(parts, np.int64), k)
 
 
+def largest(g: Array) -> Array:
+    """The largest absolute value in each column, without a copy of the cuts' slopes; 0 without any."""
+    return np.asarray(np.maximum(g.max(axis=0, initial=0.0), -g.min(axis=0, initial=0.0)))
+
+
 class Step(NamedTuple):
     """A point, the weight of each cut there, and how far it is from the center, in the metric."""
 
@@ -100,9 +105,10 @@ def proximal_point(
     heights: of each part at the center.  metric: a matrix, or the diagonal of one.  length: of the step, about, if it
     is known.
     """
-    # The slope of the l2 term at the center goes with part 0.
-    G = cuts.g + ridge * center * (cuts.part == 0)[:, None]
-    G[cuts.part == ALL] += ridge * center
+    G = cuts.g
+    if ridge.any():  # the slope of the l2 term at the center goes with part 0
+        G = G.copy()
+        G[(cuts.part == 0) | (cuts.part == ALL)] += ridge * center
     if metric.ndim == 1:
         root = np.sqrt(ridge + metric / t)
         scaled = G / root
@@ -241,7 +247,7 @@ def lower_bound(
     far the bound will be below f at the center.
     """
     mine = cuts.part < parts
-    loss = Cuts(*(field[mine] for field in cuts))
+    loss = cuts if mine.all() else Cuts(*(field[mine] for field in cuts))
     if terms.l2 > 0:
         found = _weights_with_l2(cuts, parts + (terms.l1 > 0), terms, center, gap)
         weights = None if found is None else found[mine]
@@ -334,7 +340,7 @@ def _weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array, gap: f
     heights = np.array([cuts.at(center)[cuts.part == b].max(initial=-np.inf) for b in range(parts)])
     if not np.isfinite(heights).all():
         return None
-    square = np.abs(cuts.g).max(axis=0) ** 2
+    square = largest(cuts.g) ** 2
     hold = 1e-4 * np.maximum(square, 1e-300) / max(float(np.abs(heights).sum()), 1e-300)
     metric = np.where(terms.ridge > 0, 1e-12 * terms.ridge, hold)
     step = proximal_point(cuts, center, heights, terms.ridge, metric, 1.0, length_for(gap))
@@ -350,7 +356,7 @@ def _weights_of_program(cuts: Cuts, parts: int, terms: Terms, radius: float, x0:
     ball = np.isfinite(radius) and x0 is not None
     if not ball and terms.l1 == 0 and J - parts < d:
         return None  # so few cuts do not span
-    scale = np.abs(cuts.g).max(axis=0)
+    scale = largest(cuts.g)
     scale = np.where(scale > 0, scale, 1.0)
     columns, cost = [cuts.g.T / scale[:, None]], [-cuts.e]
     upper = [np.full(J, np.inf)]

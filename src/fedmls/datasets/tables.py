@@ -1,13 +1,13 @@
 """From a table to rows of numbers: text columns, missing values and labels are handled as asked, or refused by name."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fedmls.checks import is_sparse, one_of
+from fedmls.checks import is_sparse, one_of, parts, truth
 from fedmls.datasets.categories import (
     MOST_LEVELS,
     Column,
@@ -30,10 +30,12 @@ from fedmls.datasets.files import (
     sorted_classes,
     text_columns,
 )
+from fedmls.datasets.on_disk import npz_on_disk, parquet_on_disk
 from fedmls.types import Array
 
 MISSING = ("refuse", "mean", "drop", "keep")
 CATEGORICAL = ("refuse", "onehot")
+Found = TypeVar("Found")
 REST = "the rest"  # the class of all labels but the one to tell from them
 
 
@@ -66,6 +68,7 @@ def read(
     positive: Any = None,
     columns: int | None = None,
     decimal: str = ".",
+    on_disk: bool = False,
 ) -> Data:
     """Rows from a CSV, Parquet, svmlight or NPZ file (or a data frame, or a pair of arrays X, y).
 
@@ -76,9 +79,14 @@ def read(
     positive: the class to tell from all others; of two classes the larger becomes +1 unless given.
     columns: how many features an svmlight file has; it does not say itself.
     decimal: what the numbers in a CSV are written with, "." or ",".
+    on_disk: for rows larger than memory, from a Parquet file of numbers or an NPZ file: X is mapped into memory
+    (:mod:`fedmls.datasets.on_disk`), and :class:`fedmls.Problem` leaves it on disk.
     """
     one_of("decimal", decimal, DECIMALS)
-    name, table = _table(file, columns, decimal)
+    if truth("on_disk", on_disk):
+        name, (table, label, ignore) = _asked(file, lambda path: _on_disk(path, label, clients, ignore, missing))
+    else:
+        name, table = _table(file, columns, decimal)
     return prepared(
         name,
         table,
@@ -109,16 +117,44 @@ def _table(file: Any, columns: int | None, decimal: str) -> tuple[str, Table]:
         return "the arrays", Table(X, [str(j) for j in range(X.shape[1] if X.ndim == 2 else 0)], {"y": file[1]})
     if not isinstance(file, str | Path):
         raise ValueError(f"file is {file!r}; give a path, a data frame, or the arrays (X, y)")
+    return _asked(file, lambda path: read_table(path, columns, zero_based="auto", decimal=decimal))
+
+
+def _asked(file: Any, reader: Callable[[Path], Found]) -> tuple[str, Found]:
+    """What the file is called, and what the reader makes of it."""
     path = Path(file)
     kind = kind_of(path)
     if not path.is_file():
         raise ValueError(f"{path} is not there")
     try:
-        return str(path), read_table(path, columns, zero_based="auto", decimal=decimal)
+        return str(path), reader(path)
     except Unreadable as error:
         raise ValueError(f"{path}: {error}") from None
     except UNREADABLE as error:
         raise ValueError(f"{path}: it cannot be read as {kind}: {str(error).strip()}") from None
+
+
+def _on_disk(
+    file: Path, label: str | None, clients: str | None, ignore: Sequence[str], missing: str
+) -> tuple[Table, str | None, Sequence[str]]:
+    """The table with its features on disk; the name of the label; what of ``ignore`` is left to do."""
+    if kind_of(file) not in ("NPZ", "Parquet"):
+        raise Unreadable("rows on disk are those of an NPZ or Parquet file; leave out on_disk, or write such a file")
+    if missing != "refuse":
+        raise Unreadable(f'missing is {missing!r}, but rows on disk stay as they are; take missing = "refuse"')
+    if kind_of(file) == "NPZ":
+        if len(ignore):
+            raise Unreadable("ignore names columns, but the rows of an NPZ file stay where they are; leave one out")
+        return npz_on_disk(file), label, ignore
+    from pyarrow.parquet import read_schema
+
+    empty = frame_table(read_schema(file).empty_table().to_pandas())
+    taken = _take_frame(empty, label, clients, ignore)
+    text = text_columns(taken.features)
+    if text:
+        raise Unreadable(f"no numbers are in {some(text, 5)}; rows on disk are numbers: name such columns in ignore")
+    others = [taken.label, *([] if clients is None else [clients])]
+    return parquet_on_disk(file, taken.names, others), taken.label, ()
 
 
 class _Taken(NamedTuple):
@@ -160,7 +196,7 @@ def _prepare(
     notes += more
     if classes is not None:
         notes.append(mapping(taken.label, classes))
-    named = None if of_row is None else np.array([label_text(value) for value in of_row])
+    named = None if of_row is None else label_texts(of_row)
     return Data(X, y, named, tuple(names), taken.label, classes, tuple(notes), levels)
 
 
@@ -227,18 +263,18 @@ def _encoded(
             f"no numbers are in {some(shown or text, 5)}; "
             'take categorical = "onehot" for a 0/1 column of each value, or name such columns in ignore'
         )
-    parts, levels, notes = [], dict[str, tuple[str, ...]](), []
+    encoded, levels, notes = [], dict[str, tuple[str, ...]](), []
     for name in frame.columns:
         if name not in text:
-            parts.append(frame[name].to_numpy(dtype=float, na_value=np.nan)[:, None])
+            encoded.append(frame[name].to_numpy(dtype=float, na_value=np.nan)[:, None])
             continue
         texts = level_texts(frame[name])
         levels[name] = _levels(name, texts)
         column = Column(name, levels[name])
         told = f"0/1 for {some(column.shown)}" if column.shown else "one value only, left out"
         notes.append(f"column {name!r}: {told}")
-        parts.append(indicators(level_codes(texts, levels[name]), column))
-    return np.ascontiguousarray(np.concatenate(parts, axis=1)), features_of(frame.columns, levels), levels, notes
+        encoded.append(indicators(level_codes(texts, levels[name]), column))
+    return np.ascontiguousarray(np.concatenate(encoded, axis=1)), features_of(frame.columns, levels), levels, notes
 
 
 def _levels(name: str, texts: Sequence[str | None]) -> tuple[str, ...]:
@@ -300,8 +336,12 @@ def holes(counts: Any, names: Sequence[str]) -> str:
 def missing_values(X: Any) -> tuple[Any, Any]:
     """How many values each column lacks, and for each row whether it lacks any."""
     if not is_sparse(X):
-        lacks = np.isnan(X)
-        return lacks.sum(axis=0), lacks.any(axis=1)
+        counts, rows = np.zeros(X.shape[1], dtype=np.int64), np.zeros(X.shape[0], dtype=bool)
+        for part in parts(*X.shape):
+            lacks = np.isnan(X[part])
+            counts += lacks.sum(axis=0)
+            rows[part] = lacks.any(axis=1)
+        return counts, rows
     X = X.tocsr()
     lacks = np.isnan(X.data)
     rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
@@ -334,9 +374,12 @@ def column_means(X: Any) -> Array:
 
 
 def _check_finite(X: Any, names: list[str]) -> None:
-    infinite = np.isinf(X.data if is_sparse(X) else X)
-    if infinite.any():
-        j = X.indices[infinite.argmax()] if is_sparse(X) else infinite.any(axis=0).argmax()
+    values = X.data[:, None] if is_sparse(X) else X
+    for part in parts(*values.shape):
+        infinite = np.isinf(values[part])
+        if not infinite.any():
+            continue
+        j = X.indices[part][infinite.argmax()] if is_sparse(X) else infinite.any(axis=0).argmax()
         raise ValueError(f"column {names[j]!r} holds an infinite value; take it out, or name the column in ignore")
 
 
@@ -350,7 +393,7 @@ def labels(y: Any, positive: Any = None, name: str = "y", classes: bool = False)
         if not np.isfinite(y).all():
             raise ValueError(f"the label {name!r} holds an infinite value")
         return y.astype(float), None
-    texts = np.array([label_text(value) for value in y.tolist()])
+    texts = label_texts(y)
     found = sorted_classes(np.unique(texts).tolist())
     if len(found) == 1:
         raise ValueError(f"the label {name!r} is {found[0]} in every row; there is nothing to tell apart")
@@ -366,6 +409,14 @@ def labels(y: Any, positive: Any = None, name: str = "y", classes: bool = False)
         raise ValueError(f"positive is {positive!r}, but the label {name!r} has {some([repr(one) for one in found])}")
     others = [one for one in found if one != wanted]
     return np.where(texts == wanted, 1.0, -1.0), (others[0] if len(others) == 1 else REST, wanted)
+
+
+def label_texts(values: Any) -> Any:
+    """Each value as text. Of numbers and texts there may be many rows, and few that differ."""
+    if values.dtype.kind in "iufU":
+        found, places = np.unique(values, return_inverse=True)
+        return np.array([label_text(value) for value in found.tolist()])[places]
+    return np.array([label_text(value) for value in values.tolist()])
 
 
 def mapping(label: str, classes: tuple[str, str]) -> str:

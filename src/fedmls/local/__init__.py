@@ -5,6 +5,8 @@ rows.py         the rows as compiled loops take them, dense and CSR: products wi
 random.py       the random numbers: a hash of seed, round, client and call
 descent.py      local subgradient steps, the one hot loop
 prox.py         proximal steps, with compiled loops in prox_rows.py
-cut_rows.py     values and subgradients of parts of the rows;  curvature.py: the curvature, kinks blurred
+clients.py      a round of all clients of a problem, some of them at a time
+cut_rows.py     values and subgradients of parts of the rows
+curvature.py    the curvature, kinks blurred, with compiled loops in curvature_rows.py
 compressors.py  vectors made smaller to send
 """

@@ -7,7 +7,7 @@ client with arrays of shape (d,).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -171,9 +171,11 @@ class BaseLocal(ABC):
         each[:] = np.ravel(value)
         return each
 
-    def _stack(self, x: Array) -> Array:
-        """Return x with one row per client, as the one kind of array that the loop is compiled for."""
+    def _stack(self, x: Array | None) -> Array:
+        """Return x, or zeros, with one row per client, as the one kind of array that the loop is compiled for."""
         shape = (len(self.ids), self.dimension)
+        if x is None:
+            return np.zeros(shape)
         if x.shape == shape and x.flags.carray and x.dtype == float:
             return x
         rows = np.empty(shape)
@@ -185,31 +187,27 @@ class BaseLocal(ABC):
         return x if self.stacked else x[0]
 
 
+class Among(NamedTuple):
+    """Whose rows they are: clients ``ids`` of n, with these weights; ``stacked`` as arrays of all of them."""
+
+    ids: Integers
+    n: int
+    weights: Array
+    stacked: bool
+
+
 class RowsLocal(BaseLocal):
     """Rows of a linear model, by the compiled loop.
 
-    Clients ``ids`` of the problem; or, with ``of`` = (i, n, w_i), its only client as client i of n clients
-    elsewhere.
+    own: the clients' numbers in the problem.  among: who they are among all clients.
     """
 
-    def __init__(
-        self,
-        problem: "Problem",
-        seed: int,
-        batch: float,
-        ids: Integers,
-        of: tuple[int, int, float] | None = None,
-    ) -> None:
-        if of is None:
-            super().__init__(ids, problem.dimension, problem.n, problem.weights[ids], seed, stacked=True)
-        else:
-            i, n, weight = of
-            super().__init__([i], problem.dimension, n, np.array([weight]), seed, stacked=False)
+    def __init__(self, problem: "Problem", seed: int, batch: float, own: Integers, among: Among) -> None:
+        super().__init__(among.ids, problem.dimension, among.n, among.weights, seed, among.stacked)
         self.problem = problem
-        self.blocks = np.asarray(ids, dtype=np.int64)  # the clients' numbers in the problem
+        self.blocks = own
         self.batch_sizes = np.maximum(1, np.ceil(batch * self._own_rows - 1e-9)).astype(np.int64)
         self.loops, self.penalty = problem.loops_over(self.blocks), problem.penalty
-        self.zeros = np.zeros((len(self.ids), self.dimension))
         self.seeds, self.alike = np.full(len(self.ids), self.seed), np.zeros(len(self.ids), dtype=np.int64)
         self.round_slopes = EMPTY
 
@@ -261,8 +259,8 @@ class RowsLocal(BaseLocal):
             self._counts(count, len(steps)),
             self._each(scale),
             float(pull),
-            self.zeros if center is None else self._stack(center),
-            self.zeros if shift is None else self._stack(shift),
+            self._stack(center),
+            self._stack(shift),
             np.inf if radius is None else float(radius),
         )
         last, averaged = self.loops.descend(self._stream(), constants, self._stack(u), self.round_slopes)
@@ -331,22 +329,16 @@ class RowsLocal(BaseLocal):
 
     def curvature(self, x: Array, full: bool) -> Array:
         with one_thread():
-            each = [curvature.curvature(self.problem, client, x, self.n, full) for client in self.blocks]
+            found = curvature.curvatures(self.problem, self.blocks, np.array(x), self.n, full)
         self._full_passes(1)
-        return self._flat(np.array([curvature.packed(H) for H in each]))
+        return self._flat(found)
 
     def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
-        room = np.empty(len(self.problem.y))
         with one_thread():
-            each = [
-                curvature.own_quadratic(self.problem, client, x0, self.n, full, (self.seed, self.k, i), room)
-                for client, i in zip(self.blocks, self.ids, strict=True)
-            ]
-        passes = np.array([used for _, _, used in each])
+            H, q, passes = curvature.own_quadratics(self.problem, self.blocks, x0, self.n, full, self._stream())
         self.steps += passes
         self.subgradients += int(passes.sum())
         self.rows_read += int(passes @ self._own_rows)
-        H, q = np.array([curvature.packed(one) for one, _, _ in each]), np.array([one for _, one, _ in each])
         return self._flat(H), self._flat(q)
 
     def terms(self) -> Array:
@@ -354,10 +346,9 @@ class RowsLocal(BaseLocal):
         return self._flat(np.tile([p.l2, p.l1, float(p.penalised), 0.0], (len(self.ids), 1)))
 
     def cut_height(self) -> Array:
-        p, slopes = self.problem, self.cut_slopes
-        parts = [slice(p.offsets[i], p.offsets[i + 1]) for i in self.blocks]
-        heights = [-(p.row_weights[rows] @ p.loss.conjugate(slopes[rows], p.y[rows])) for rows in parts]
-        return self._flat(np.array(heights))
+        p = self.problem
+        each = p.row_weights * p.loss.conjugate(self.cut_slopes, p.y)
+        return self._flat(-np.add.reduceat(each, p.offsets[:-1])[self.blocks])
 
     def _full_passes(self, passes: int) -> None:
         """Count so many subgradients of each client over all of its rows."""

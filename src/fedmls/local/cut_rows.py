@@ -55,10 +55,12 @@ def cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, Array
         f, g = part_cuts(rows._replace(first=np.array([end[1]]), last=np.array([end[2]])), loss, x, parts)
         return f[0], g[0]
 
+    shape = (len(rows.first), len(x), parts)
+    f, g = np.zeros(shape), np.zeros((*shape, x.shape[1]))
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        found = list(threads.map(piece, ends))
-    of_client = [[cut for cut, (i, _, _) in zip(found, ends, strict=True) if i == k] for k in range(len(rows.first))]
-    f, g = (np.array([sum(cut[which] for cut in own) for own in of_client]) for which in (0, 1))
+        for (i, _, _), (height, slopes) in zip(ends, threads.map(piece, ends), strict=True):
+            f[i] += height
+            g[i] += slopes
     return f, g
 
 
@@ -103,12 +105,22 @@ def own_minimum(
         q[row - first] = c[row] * square(X, row, scale)
     ascent = Ascent(first, last, q, scale, s, x)
     order, used, moved = np.arange(first, last), 0, np.inf
-    while used < passes and moved > SETTLED * (pull * (x - start) ** 2).sum():
-        before = x.copy()
+    before = np.empty(d)
+    while used < passes and moved > SETTLED * _distance(pull, x, start):
+        before[:] = x
         counter = draw(order, m, m, counter)
         coordinate_pass(rows, ascent, order)
-        moved, used = (pull * (x - before) ** 2).sum(), used + 1
+        moved, used = _distance(pull, x, before), used + 1
     return x, used
+
+
+@njit(cache=True, nogil=True)
+def _distance(scale: Array, x: Array, y: Array) -> float:
+    """Σ_k scale_k (x_k - y_k)², without an array for it."""
+    total = 0.0
+    for k in range(x.shape[0]):
+        total += scale[k] * (x[k] - y[k]) ** 2
+    return total
 
 
 @njit(cache=True, nogil=True)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmls.bounds.certificate import lower_bound
+from fedmls.local.clients import Clients
 from fedmls.optima import multipliers
 from fedmls.progress import waiting
-from fedmls.rounds import weighted_mean
 from fedmls.types import Array, Optimum
 
 if TYPE_CHECKING:
@@ -93,14 +93,14 @@ def _by_cuts(problem: "Problem", tolerance: float) -> Optimum:
     """
     from fedmls.algorithms.fedmlsb import FedMLSB
 
-    algorithm, local, random = FedMLSB(), problem.local(), np.random.default_rng(0)
+    algorithm, clients, random = FedMLSB(), Clients(problem), np.random.default_rng(0)
     met, still, gap = 0, 0, np.inf
     server, client = algorithm.init(np.zeros(problem.dimension), problem.n)
+    states = clients.states(client)
     for k in range(1, EXCHANGES + 1):
-        local.begin(k)
         server, down = algorithm.broadcast(k, server, random)
-        client, up = algorithm.client_round(k, client, down, local)
-        server = algorithm.server_round(k, server, weighted_mean(problem.weights, up))
+        states, seen, _ = clients.round(algorithm, k, states, down, None)
+        server = algorithm.server_round(k, server, seen)
         gap, before = (server.f - server.bound) / max(1.0, abs(server.f)), gap
         met, still = met + bool(gap <= tolerance), still + 1 if gap > 0.99 * before else 0
         if gap <= 1e-3 * tolerance or met > MORE or (met and still > 3):

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedmls.checks import whole
 from fedmls.hyperparameters import describe, to_dict
+from fedmls.local.clients import Clients
 from fedmls.problem import Problem
 from fedmls.progress import Bar
 from fedmls.rounds import (
@@ -21,7 +22,6 @@ from fedmls.rounds import (
     check_participants,
     drawn,
     require_algorithm,
-    weighted_mean,
 )
 from fedmls.simulation import checkpoint as checkpoints
 from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, name_of, on_device
@@ -178,12 +178,12 @@ class Simulation:
         self.algorithm, self.problem, self.config = algorithm, problem, config.resolved(problem)
         config = self.config
         self.rounds = config.rounds
-        self.local = problem.local(config.seed, config.batch)
+        self.local = Clients(problem, config.seed, config.batch, algorithm.traits.aggregate == "stack")
         self.random = ServerRandom(config.seed)
         self.x: Array = config.x0
         check_participants(algorithm, problem)
         server, client = algorithm.init(self.x, problem.n)
-        clients = type(client)(*(np.tile(field, (problem.n, 1)) for field in client))
+        clients = self.local.states(client)
         metrics, proof = config.metrics or {}, config.certificate
         self.recorder = Recorder(algorithm, problem, server, self.x, config.best, metrics, proof, ("passes",))
         self.rules = stopping_rules(config, self.recorder.radius is not None)
@@ -305,28 +305,9 @@ class Simulation:
 
     def _clients_round(self, k: int, clients: Any, down: Any, spent: Counters) -> tuple[Any, Any, Counters]:
         """Do round k of the clients that take part; return their states, what the server sees, what has been spent."""
-        weights, taking_part = self.problem.weights, self._taking_part(k)
-        if taking_part is None:
-            self.local.begin(k)
-            clients, up = self.algorithm.client_round(k, clients, down, self.local)
-        else:  # idle clients do no work; the last exchange stays as it was, for a checkpoint
-            local = self.problem.local(self.config.seed, self.config.batch, taking_part)
-            local.begin(k)
-            some = type(clients)(*(field[taking_part] for field in clients))
-            some, up = self.algorithm.client_round(k, some, down, local)
-            clients = type(clients)(*(field.copy() for field in clients))
-            for field, new in zip(clients, some, strict=True):
-                field[taking_part] = new
-            self.local.steps[taking_part] += local.steps
-            self.local.subgradients += local.subgradients
-            self.local.rows_read += local.rows_read
-            weights = weights[taking_part] / weights[taking_part].sum()
-        seen = up if self.algorithm.traits.aggregate == "stack" else weighted_mean(weights, up)
-        return clients, seen, self._count(k, len(weights), spent, down, up)
-
-    def _taking_part(self, k: int) -> Any:
-        """Return the clients of round k, in order; None for all."""
-        return drawn(self.algorithm, self.problem.n, self.random, k)
+        some = drawn(self.algorithm, self.problem.n, self.random, k)
+        clients, seen, up = self.local.round(self.algorithm, k, clients, down, some)
+        return clients, seen, self._count(k, self.problem.n if some is None else len(some), spent, down, up)
 
     def _count(self, k: int, clients: int, before: Counters, down: Any, up: Any) -> Counters:
         """Return what has been spent after the clients' part of round k."""

@@ -17,7 +17,7 @@ import numpy as np
 from fedmls.local.client import EMPTY
 from fedmls.local.stacked import StackedLocal
 from fedmls.problem import Problem
-from fedmls.rounds import EachRandom, ServerRandom, array_sizes
+from fedmls.rounds import EachRandom, ServerRandom, array_sizes, blocks
 from fedmls.simulation import checkpoint as checkpoints
 from fedmls.simulation.config import PlannedRun, RunConfig
 from fedmls.simulation.cost import Counters, cost_of_round
@@ -58,6 +58,8 @@ def _kind(algorithm: Algorithm, problem: Any, config: RunConfig) -> Any:
     if varied is None or algorithm.participants is not None or not isinstance(problem, Problem):
         return None
     if config.certificate is not None or config.until is not None or len(problem.y) * problem.dimension > MOST_NUMBERS:
+        return None
+    if len(blocks(problem.n, problem.dimension)) > 1:
         return None
     same = [(field.name, repr(getattr(algorithm, field.name))) for field in fields(algorithm)]  # type: ignore[arg-type]
     same = [(name, value) for name, value in same if name not in varied or not _is_number(getattr(algorithm, name))]

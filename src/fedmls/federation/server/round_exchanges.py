@@ -159,7 +159,7 @@ class RoundExchanges:
         weights = self.survey.weights
         if self.job.algorithm.participants is not None:
             weights = weights[working] / weights[working].sum()
-        return weighted_mean(weights, up)
+        return weighted_mean(weights, up, self.survey.dimension)
 
     def _cut(self, uploads: list[Upload]) -> tuple[float, Array] | None:
         cuts = [upload.cut for upload in uploads if upload.cut is not None]
