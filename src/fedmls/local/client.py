@@ -101,7 +101,7 @@ class BaseLocal(ABC):
     def terms(self) -> Array: ...
 
     @abstractmethod
-    def cut_height(self) -> Array: ...
+    def cut(self) -> tuple[Array, Array]: ...
 
     def compress(self, v: Array, method: str, level: float) -> Array:
         self.tosses += 1
@@ -353,11 +353,15 @@ class RowsLocal(BaseLocal):
         p = self.problem
         return self._flat(np.tile([p.l2, p.l1, float(p.penalised), 0.0], (len(self.ids), 1)))
 
-    def cut_height(self) -> Array:
-        p, slopes = self.problem, self.cut_slopes
-        parts = [slice(p.offsets[i], p.offsets[i + 1]) for i in self.blocks]
-        heights = [-(p.row_weights[rows] @ p.loss.conjugate(slopes[rows], p.y[rows])) for rows in parts]
-        return self._flat(np.array(heights))
+    def cut(self) -> tuple[Array, Array]:
+        problem, slopes = self.problem, self.cut_slopes
+        parts = [slice(problem.offsets[i], problem.offsets[i + 1]) for i in self.blocks]
+        p = [
+            (problem.row_weights[rows] * slopes[rows]) @ curvature.rows_of(problem, rows.start, rows.stop)
+            for rows in parts
+        ]
+        a = [-(problem.row_weights[rows] @ problem.loss.conjugate(slopes[rows], problem.y[rows])) for rows in parts]
+        return self._flat(np.array(p)), self._flat(np.array(a))
 
     def _full_passes(self, passes: int) -> None:
         """Count so many subgradients of each client over all of its rows."""
@@ -463,7 +467,7 @@ class OracleLocal(BaseLocal):
     def terms(self) -> Array:
         return np.asarray(self._out(np.tile([0.0, 0.0, 0.0, -np.inf], (len(self.ids), 1))))
 
-    def cut_height(self) -> Array:
+    def cut(self) -> tuple[Array, Array]:
         raise ValueError("a problem made of functions has no rows to keep slopes of")
 
     def _oracle(self, client: int) -> Callable[[Array], Array]:

@@ -54,7 +54,7 @@ def unpacked(numbers: Array, d: int) -> Array:
 def curvature(problem: "Problem", client: int, x: Array, n: int, full: bool) -> Array:
     """The curvature of a client's loss at x: a matrix, or its diagonal. n: clients in all."""
     first, last = problem.offsets[client], problem.offsets[client + 1]
-    part = _rows(problem, first, last)
+    part = rows_of(problem, first, last)
     bend = problem.loss.curvature(part @ x, problem.y[first:last], _share(SHARE, problem, last - first, n))
     return _squared(problem, first, part, bend, full)
 
@@ -70,7 +70,7 @@ def own_quadratic(
     of the client, for the order of its rows.  slopes: room for one number per row of the problem.
     """
     first, last = problem.offsets[client], problem.offsets[client + 1]
-    rows, y, loss = _rows(problem, first, last), problem.y[first:last], problem.loss
+    rows, y, loss = rows_of(problem, first, last), problem.y[first:last], problem.loss
     weights, start = problem.row_weights[first:last], rows @ x0
     l2 = np.where(np.arange(problem.dimension) < problem.penalised, problem.l2, 0.0)
     slopes[first:last] = 0.0
@@ -105,6 +105,6 @@ def _squared(problem: "Problem", first: int, rows: "Array | csr_array", bend: Ar
     return np.asarray((some.T @ diags_array(weights[near]) @ some).toarray())
 
 
-def _rows(problem: "Problem", first: int, last: int) -> "Array | csr_array":
+def rows_of(problem: "Problem", first: int, last: int) -> "Array | csr_array":
     """Return the rows from first up to, but not including, last: an array or a CSR array."""
     return problem.X[first:last] if isinstance(problem.X, np.ndarray) else problem.matrix()[first:last]
