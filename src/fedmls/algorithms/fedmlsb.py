@@ -37,7 +37,7 @@ With α = 1 their gap after K rounds is at most (D²/μ + μ S²)/(2K), D = ‖x
 solution (He, Yuan 2012). So one lane has μ = ‖x̄ - x0‖/S, anew in every round, by the clients' mean x̄ and the S of
 now; the other a k-th of that in round k, which is better where f has a sharp minimum. A choice by the lower f(x̄) would
 make μ ever smaller. Both x̄ are points of the next exchange. The slopes of the rows that the first lane's step ends
-with make one more cut, of all parts together. Only for this do clients keep a state, and a lost one costs these lanes
+with make one more cut, of all parts together. Only for this do clients keep a state; a lost one would cost these lanes
 alone. After ``PATIENCE`` exchanges without a win they are given up.
 
 The lower bound is the minimum of the model over all x (:mod:`fedmls.bounds.cut_model`). It needs no radius, is finite
