@@ -121,8 +121,9 @@ class Local(Protocol):
         a number that no part of the loss is below.
         """
 
-    def cut_height(self) -> Array:
-        """-Σ_j c_j ℓ*(s_j) of the slopes that the first lane of ``ascend`` keeps: with its p a cut below the loss."""
+    def cut(self) -> tuple[Array, Array]:
+        """p = Σ_j c_j s_j a_j and a = -Σ_j c_j ℓ*(s_j) of the slopes that the first lane of ``ascend`` keeps: the loss
+        is nowhere below a + p·x."""
 
     def keep_cut(self, share: float) -> None:
         """For the certificate: the kept slopes <- (1 - share) kept + share times those of the last ``descend``."""

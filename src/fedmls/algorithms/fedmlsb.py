@@ -26,10 +26,19 @@ it is Newton's step from there, by cuts and curvature together, and what its obj
 worth one exchange, and hardly ever worse than the best point (in 12 of 448 exchanges on problems outside the suite).
 Afterwards the model is the best point, whose objective is known without asking again.
 
-Beyond ``MANY`` coordinates few cuts say little, and local work must help: FedMLS-D runs beside the lanes, in the same
-exchanges, with its five μ. Its model is one more point of the next exchange, the slopes of its rows make one more
-cut, of all parts together. Only for this do clients keep a state. After ``PATIENCE`` exchanges without a win it is
-given up.
+Beyond ``MANY`` coordinates few cuts say little, and local work must help. Two lanes of consensus ADMM (Boyd et al.
+2011, section 7.1, over-relaxed as by Eckstein, Bertsekas 1992), with proximal steps that are all but exact, go along in
+the same exchanges:
+
+    x^i = argmin_x f_i(x) + <Y^i, x> + ‖x - z‖²/(2μ);   x̂^i = α x^i + (1 - α) z;
+    z ← Σ w_i x̂^i;   Y^i ← Y^i + (x̂^i - z)/μ.
+
+With α = 1 their gap after K rounds is at most (D²/μ + μ S²)/(2K), D = ‖x* - x0‖ and S the rms length of the Y^i at the
+solution (He, Yuan 2012). So one lane has μ = ‖x̄ - x0‖/S, anew in every round, by the clients' mean x̄ and the S of
+now; the other a k-th of that in round k, which is better where f has a sharp minimum. A choice by the lower f(x̄) would
+make μ ever smaller. Both x̄ are points of the next exchange. The slopes of the rows that the first lane's step ends
+with make one more cut, of all parts together. Only for this do clients keep a state; a lost one would cost these lanes
+alone. After ``PATIENCE`` exchanges without a win they are given up.
 
 The lower bound is the minimum of the model over all x (:mod:`fedmls.bounds.cut_model`). It needs no radius, is finite
 as soon as the cuts span, and f* is never below it.
@@ -38,15 +47,14 @@ Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of
 bounds; the lower bound, in every exchange. Measured: all that is said of few exchanges.
 
 Down L vectors, up L B vectors and the curvature. All rows are read, whatever the batch: L + 1 times in an exchange,
-and up to 100 times more in the first one.
+up to 100 times more in the first one, and with consensus lanes 60 times more in each.
 """
 
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedmls.algorithms import fedmlsd
-from fedmls.algorithms.fedmlsd import FedMLSD
+from fedmls.algorithms._auto_lambda import own_guess, squared
 from fedmls.bounds.cut_model import ALL, Cuts, Terms, largest, length_for, lower_bound, proximal_point
 from fedmls.checks import whole
 from fedmls.hyperparameters import hyperparameters
@@ -54,16 +62,19 @@ from fedmls.local.curvature import packed, unpacked
 from fedmls.threads import one_thread
 from fedmls.types import Algorithm, Array, Local, Traits
 
-MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond FedMLS-D helps
+MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond consensus lanes help
 PARTS, MORE_PARTS, FEW = 4, 8, 64  # parts of the rows, up to FEW coordinates and beyond
 MOST = 300  # cuts, and one more for each coordinate up to MANY
 PATIENCE = 100
+CONSENSUS, RELAXATION = 2, 1.9  # lanes, and α in each
+PASSES = 30  # over a client's rows towards its proximal step
+FIRST = 10.0  # times a client's own guess: the μ of round 1
 RATIO = 4.0  # between the step lengths of two lanes
-OWN, DUAL, PROBE = (
+OWN, MEAN, PROBE = (
     0.0,
     -1.0,
     -2.0,
-)  # in place of a lane's step length: the clients' own minimum; FedMLS-D's model; neither
+)  # in place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither
 SAME = 1e-12
 ROUNDING = 64 * 2.0**-53  # relative: of sums of products over rows and coordinates
 AHEAD = 0.01  # of f: as long as more is not yet proved, the model is ahead of the points evaluated
@@ -75,7 +86,8 @@ class Server(NamedTuple):
     and f (infinity before round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cut_model.Cuts`). The
     curvature, the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The
     numbers sent so far: for the curvature, and for all else. How far the points evaluated are from x0 at most. f
-    at the center around which probes were sent last. Rounds since FedMLS-D won. Then its own server's state.
+    at the center around which probes were sent last. Rounds since a consensus lane won. Of these lanes, one after the
+    other: z_{k-1}, x̄ of round k - 1, and μ (0: by the client's own guess). x0.
     """
 
     x: Array
@@ -99,20 +111,16 @@ class Server(NamedTuple):
     probed: float
     idle: int
     z: Array
-    dual: Array
-    average: Array
+    mean: Array
     mu: Array
-    averaged: int
     x0: Array
-    best: int
-    start: int
 
 
 class Client(NamedTuple):
-    """Nothing up to ``MANY`` coordinates; beyond, the state of FedMLS-D's client."""
+    """Nothing up to ``MANY`` coordinates. Beyond, of the consensus lanes, when round k begins: x̂^i_{k-1}, Y^i_{k-1},
+    the μ of round k - 1 (infinite: no multiplier is to be learned from it), and p^i of the rows' slopes."""
 
     x: Array
-    z: Array
     Y: Array
     mu: Array
     p: Array
@@ -122,9 +130,8 @@ class Down(NamedTuple):
     x: Array  # the points
     points: int  # how many they are
     asked: int  # at which of them the curvature is wanted
-    z: Array  # this and the next two: of FedMLS-D, empty without it
+    z: Array  # this and the next: of the consensus lanes, empty without them
     mu: Array
-    start: int
 
 
 class Up(NamedTuple):
@@ -133,9 +140,9 @@ class Up(NamedTuple):
     H: Array  # the curvature, if it was asked for
     own: Array  # in round 1: H x - p at the client's own minimum
     terms: Array  # in round 1
-    dual: Array  # this and the next three: of FedMLS-D, empty without it
-    numbers: Array
-    p: Array  # the cut of its rows' slopes
+    z: Array  # this and the next three: of the consensus lanes, empty without them
+    squares: Array  # ‖Y^i + (x^i - z)/μ‖²
+    p: Array  # the cut of the first one's slopes of rows
     a: Array
 
 
@@ -146,7 +153,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedmlsb"
     title: ClassVar[str] = "FedMLS-B"
     traits: ClassVar[Traits] = Traits(
-        numbers=("f", "H", "terms", "mu", "numbers", "a"),
+        numbers=("f", "H", "terms", "mu", "squares", "a"),
         proves=True,
         reads_all_rows=True,
         varying=True,
@@ -159,9 +166,8 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         d, none = len(x0), np.empty(0)
-        dual, client = FedMLSD().init(x0, n)
-        if d <= MANY:
-            dual, client = dual._replace(z=none, x=none, average=none, mu=none), fedmlsd.Client(*[none] * 5)
+        lanes = CONSENSUS if d > MANY else 0
+        z, mu = np.tile(x0, lanes), np.zeros(lanes)
         first = Server(
             x=x0,
             lanes=np.array([OWN]),
@@ -180,17 +186,18 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             reach=0.0,
             probed=np.inf,
             idle=0,
-            **_own_names(dual),
+            z=z,
+            mean=z,
+            mu=mu,
+            x0=x0,
         )
-        return first, Client(*client)
+        return first, Client(z, 0 * z, mu + np.inf, 0 * z)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
         if k > 1:
             with one_thread():
                 server = self._with_points(k, server)
-        _, dual = FedMLSD().broadcast(k, _dual(server), rng)
-        points = len(server.lanes)
-        return server, Down(server.x, points, server.asked, dual.z, dual.mu, dual.start)
+        return server, Down(server.x, len(server.lanes), server.asked, server.z, server.mu)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
         d = len(down.x) // down.points
@@ -202,21 +209,16 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             terms = local.terms()
         elif down.asked >= 0:
             H = local.curvature(down.x[down.asked * d : (down.asked + 1) * d], d <= MANY)
-        if not len(down.z) or not _has_dual(local):
+        if not len(down.z) or not _has_slopes(local):
             return client, Up(f, g, H, own, terms, none, none, none, none)
-        helped, up = FedMLSD().client_round(
-            k, fedmlsd.Client(*client), fedmlsd.Down(down.z, down.mu, down.start), local
-        )
-        return Client(*helped), Up(f, g, H, own, terms, up.x, up.numbers, helped.p[..., :d], local.cut_height())
+        client, squares = _consensus(client, down, local)
+        return client, Up(f, g, H, own, terms, client.x, squares, *local.cut())
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
         if k == 1:
             server = server._replace(terms=up.terms)
-        if len(up.dual):
-            dual = FedMLSD().server_round(k, _dual(server), fedmlsd.Up(up.dual, up.numbers))
-            server = server._replace(**_own_names(dual))
-        elif len(server.z):
-            server = _without_dual(server)
+        if len(server.z):
+            server = _agreed(k, server, up) if len(up.z) else _without_consensus(server)
         with one_thread():
             return _bounded(k, _evaluated(k, _with_curvature(k, server, up), up))
 
@@ -253,7 +255,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if k == 2 and not np.array_equal(server.own, server.center):
             points, lanes = [server.own, *points], [OWN, *lanes]
         if len(server.z):
-            points, lanes = [*points, _model_of_dual(server)], [*lanes, DUAL]
+            points, lanes = [*points, *_lanes(server.mean)], [*lanes, *[MEAN] * CONSENSUS]
         if not points:
             points, lanes = [server.center], [1.0]
         x = np.concatenate(points)
@@ -337,24 +339,41 @@ def _parts(d: int) -> int:
     return PARTS if d <= FEW else MORE_PARTS
 
 
-def _has_dual(local: Local) -> bool:
-    """Whether FedMLS-D can run: it needs rows, and no l1 term."""
+def _has_slopes(local: Local) -> bool:
+    """Whether consensus lanes can run: they need rows, and no l1 term."""
     terms = np.atleast_2d(local.terms())[0]
     return bool(terms[1] == 0 and np.isfinite(terms[3]))
 
 
-def _dual(server: Server) -> fedmlsd.Server:
-    state: Any = server[-len(fedmlsd.Server._fields) :]
-    return fedmlsd.Server(*state)
+def _lanes(v: Array) -> list[Array]:
+    return np.split(v, CONSENSUS, axis=-1)
 
 
-def _own_names(dual: fedmlsd.Server) -> dict[str, Any]:
-    """FedMLS-D's state by the names that it has here."""
-    return dict(zip(Server._fields[-len(dual) :], dual, strict=True))
+def _each(numbers: Array, like: Array) -> Array:
+    """One number for each consensus lane, as often as it has coordinates."""
+    return np.repeat(numbers, like.shape[-1] // CONSENSUS, axis=-1)
 
 
-def _model_of_dual(server: Server) -> Array:
-    return np.asarray(FedMLSD().model(_dual(server)))
+def _consensus(client: Client, down: Down, local: Local) -> tuple[Client, Array]:
+    """A client's proximal step in each consensus lane, and the squared length of the multiplier that it asks for."""
+    z, guessing = down.z, not down.mu.any()
+    Y = client.Y + (client.x - z) / _each(client.mu, z)
+    mu = (FIRST * own_guess(_lanes(z)[0], local) if guessing else down.mu) + np.zeros(CONSENSUS) * local.weight
+    x, p = local.ascend(z - _each(mu, z) * Y, mu, client.p, 1, PASSES)
+    wide = _each(np.where(mu > 0, mu, np.inf), z)
+    squares = np.concatenate([squared(lane) for lane in _lanes(Y + (x - z) / wide)], axis=-1)
+    ahead = x if guessing else RELAXATION * x + (1 - RELAXATION) * z
+    return Client(ahead, Y, mu + np.inf if guessing else mu, p), squares
+
+
+def _agreed(k: int, server: Server, up: Up) -> Server:
+    """The clients' mean in each consensus lane, and the μ that goes with it."""
+    alpha = RELAXATION if server.mu.any() else 1.0
+    mean = (up.z - (1 - alpha) * server.z) / alpha
+    far = np.array([np.linalg.norm(x - server.x0) for x in _lanes(mean)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mu = np.array([1.0, 1 / k]) * far / np.sqrt(up.squares)
+    return server._replace(z=up.z, mean=mean, mu=np.where((mu > 0) & (mu < np.inf), mu, server.mu))
 
 
 def _cuts(server: Server) -> Cuts:
@@ -404,7 +423,7 @@ def _evaluated(k: int, server: Server, up: Up) -> Server:
     f = heights.sum(axis=1) + [terms.quadratic(x) for x in points]
     best, reach = int(np.argmin(f)), max(server.reach, *np.linalg.norm(points - server.x0, axis=1))
     server = server._replace(reach=reach, t=_length(k, server, f, heights, slopes), **cuts._asdict())
-    server = _patient(server, f[best] < server.f and server.lanes[best] == DUAL)
+    server = _patient(server, f[best] < server.f and server.lanes[best] == MEAN)
     if f[best] < server.f:
         server = server._replace(center=points[best], heights=heights[best], f=float(f[best]))
     return server
@@ -445,16 +464,16 @@ def _length(k: int, server: Server, f: Array, heights: Array, slopes: Array) -> 
 
 
 def _patient(server: Server, won: bool) -> Server:
-    """FedMLS-D goes on as long as it wins now and then."""
+    """Consensus lanes go on as long as one wins now and then."""
     idle = 0 if won else server.idle + 1
     if idle <= PATIENCE or not len(server.z):
         return server._replace(idle=idle)
-    return _without_dual(server._replace(idle=idle))
+    return _without_consensus(server._replace(idle=idle))
 
 
-def _without_dual(server: Server) -> Server:
+def _without_consensus(server: Server) -> Server:
     none = np.empty(0)
-    return server._replace(z=none, dual=none, average=none, mu=none)
+    return server._replace(z=none, mean=none, mu=none)
 
 
 def _bounded(k: int, server: Server) -> Server:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedmls.local import curvature, descent
 from fedmls.local.compressors import compress
+from fedmls.local.cut_rows import weighted_sums
 from fedmls.local.prox import no_l1, prox
 from fedmls.local.prox_rows import Start, ascend_rows
 from fedmls.local.random import Stream, stream
@@ -101,7 +102,7 @@ class BaseLocal(ABC):
     def terms(self) -> Array: ...
 
     @abstractmethod
-    def cut_height(self) -> Array: ...
+    def cut(self) -> tuple[Array, Array]: ...
 
     def compress(self, v: Array, method: str, level: float) -> Array:
         self.tosses += 1
@@ -345,10 +346,12 @@ class RowsLocal(BaseLocal):
         p = self.problem
         return self._flat(np.tile([p.l2, p.l1, float(p.penalised), 0.0], (len(self.ids), 1)))
 
-    def cut_height(self) -> Array:
-        p = self.problem
-        each = p.row_weights * p.loss.conjugate(self.cut_slopes, p.y)
-        return self._flat(-np.add.reduceat(each, p.offsets[:-1])[self.blocks])
+    def cut(self) -> tuple[Array, Array]:
+        problem, slopes = self.problem, self.cut_slopes
+        weights, rows = problem.row_weights, problem.rows.of(self.blocks)
+        p = weighted_sums(rows, weights * slopes, self.dimension)
+        a = -np.add.reduceat(weights * problem.loss.conjugate(slopes, problem.y), problem.offsets[:-1])
+        return self._flat(p), self._flat(a[self.blocks])
 
     def _full_passes(self, passes: int) -> None:
         """Count so many subgradients of each client over all of its rows."""
@@ -454,7 +457,7 @@ class OracleLocal(BaseLocal):
     def terms(self) -> Array:
         return np.asarray(self._out(np.tile([0.0, 0.0, 0.0, -np.inf], (len(self.ids), 1))))
 
-    def cut_height(self) -> Array:
+    def cut(self) -> tuple[Array, Array]:
         raise ValueError("a problem made of functions has no rows to keep slopes of")
 
     def _oracle(self, client: int) -> Callable[[Array], Array]:

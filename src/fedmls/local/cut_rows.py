@@ -75,6 +75,17 @@ def squares(X: Matrix, first: int, weights: Array, d: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
+def weighted_sums(rows: Rows, weights: Array, d: int) -> Array:
+    """Σ_j weights_j a_j over the rows of each client."""
+    sums = np.zeros((rows.first.shape[0], d))
+    for i in range(rows.first.shape[0]):
+        for row in range(rows.first[i], rows.last[i]):
+            if weights[row] != 0.0:
+                add(rows.X, row, weights[row], sums[i])
+    return sums
+
+
+@njit(cache=True, nogil=True)
 def own_minimum(
     rows: DualRows, client: int, s: Array, start: Array, reach: float, l2: Array, passes: int, counter: np.uint64
 ) -> tuple[Array, int]:
