@@ -21,7 +21,7 @@ from fedmls.simulation.run import Simulation
 from tests.support.problems import lad, svm
 
 WEIGHTS = np.array([0.1, 0.3, 0.15, 0.25, 0.2])
-PARTS = 4
+PARTS = 8
 
 
 class Plain:
@@ -162,7 +162,7 @@ def plain_fedmlsb(problem, rounds, seed, proved):
 
 @pytest.mark.parametrize(
     "problem",
-    [svm(m=400), lad(m=300, weights=WEIGHTS), svm(m=300, l2=0.3), lad(m=300, density=0.5, l2=0.1, intercept=False)],
+    [svm(m=400), lad(m=600, weights=WEIGHTS), svm(m=300, l2=0.3), lad(m=300, density=0.5, l2=0.1, intercept=False)],
     ids=["svm", "weighted lad", "svm with l2", "sparse lad"],
 )
 def test_equals_its_transliteration(problem):

@@ -185,7 +185,7 @@ def test_warm_start_goes_on():
     X, y = load_diabetes(return_X_y=True)
     model = fedmls.FederatedLinearSVC(tol=1e-3, warm_start=True, random_state=0).fit(X, y > 140)
     cold = model.objective_
-    assert model.fit(X, y > 140).objective_ <= cold
+    assert model.fit(X, y > 140).objective_ <= cold * (1 + 1e-14)  # f at one point, found by two sums
     slow = fedmls.FederatedLinearSVC(tol=1e-3, warm_start=True, random_state=0, solver="fedmlsd").fit(X, y > 140)
     rounds = slow.n_iter_
     assert slow.fit(X, y > 140).n_iter_ < rounds

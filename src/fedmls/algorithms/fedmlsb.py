@@ -63,7 +63,7 @@ from fedmls.threads import one_thread
 from fedmls.types import Algorithm, Array, Local, Traits
 
 MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond consensus lanes help
-PARTS, MORE_PARTS, FEW = 4, 8, 64  # parts of the rows, up to FEW coordinates and beyond
+PARTS = 8  # of the rows of a client
 MOST = 300  # cuts, and one more for each coordinate up to MANY
 PATIENCE = 100
 CONSENSUS, RELAXATION = 2, 1.9  # lanes, and α in each
@@ -173,7 +173,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             lanes=np.array([OWN]),
             asked=-1,
             center=x0,
-            heights=np.zeros(_parts(d)),
+            heights=np.zeros(PARTS),
             f=np.inf,
             own=x0,
             **Cuts.none(d)._asdict(),
@@ -201,7 +201,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
         d = len(down.x) // down.points
-        f, g = local.cuts(down.x, _parts(d))
+        f, g = local.cuts(down.x, PARTS)
         none = f[..., :0]
         H = own = terms = none
         if k == 1:
@@ -239,13 +239,12 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if not np.isfinite(radius) or not len(server.e):
             return server.bound
         cuts, terms = _cuts(server), _terms(server)
-        gap, parts = server.f - server.bound, _parts(terms.dimension)
-        found = lower_bound(cuts, parts, terms, server.center, server.reach, gap, radius, x0)
+        gap = server.f - server.bound
+        found = lower_bound(cuts, PARTS, terms, server.center, server.reach, gap, radius, x0)
         return max(server.bound, found.value)
 
     def _with_points(self, k: int, server: Server) -> Server:
         """The points of round k, and at which of them the curvature is asked for."""
-        d = len(server.center)
         server, found = self._steps(k, server)
         points, lanes = [x for x, _ in found], [length for _, length in found]
         if self._stands(server, points) and _unproved(server):
@@ -259,7 +258,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if not points:
             points, lanes = [server.center], [1.0]
         x = np.concatenate(points)
-        bent, rest = server.sent[0], server.sent[1] + len(x) * (1 + _parts(d))
+        bent, rest = server.sent[0], server.sent[1] + len(x) * (1 + PARTS)
         asks = bool(bent + len(server.H) <= rest)
         at = 0 if lanes[0] == OWN else max(0, (sum(length > 0 for length in lanes) - 1) // 2)
         sent = np.array([bent + asks * len(server.H), rest])
@@ -333,10 +332,6 @@ def _probes(server: Server) -> list[Array]:
     rise = min(1e-3 * abs(server.f), server.f - server.bound)
     moves[:, free] = np.linalg.solve(np.linalg.cholesky(H).T, sides.T).T * (2 * rise) ** 0.5
     return list(server.center + moves)
-
-
-def _parts(d: int) -> int:
-    return PARTS if d <= FEW else MORE_PARTS
 
 
 def _has_slopes(local: Local) -> bool:
@@ -439,8 +434,7 @@ def _rounding(points: Array, heights: Array, slopes: Array, cuts: Cuts) -> Array
 
 def _parts_at(points: Array, up: Up, terms: Terms) -> tuple[Array, Array]:
     """The height and slope of each part at each point; an l1 term is one more part, which the server knows itself."""
-    parts = _parts(terms.dimension)
-    heights, slopes = up.f.reshape(-1, parts), up.g.reshape(-1, parts, terms.dimension)
+    heights, slopes = up.f.reshape(-1, PARTS), up.g.reshape(-1, PARTS, terms.dimension)
     if terms.l1 == 0:
         return heights, slopes
     penalised = points * (np.arange(terms.dimension) < terms.penalised)
@@ -479,6 +473,5 @@ def _without_consensus(server: Server) -> Server:
 def _bounded(k: int, server: Server) -> Server:
     """The best lower bound so far, and its cuts marked as used."""
     cuts, terms = _cuts(server), _terms(server)
-    gap, parts = server.f - server.bound, _parts(terms.dimension)
-    found = lower_bound(cuts, parts, terms, server.center, server.reach, gap)
+    found = lower_bound(cuts, PARTS, terms, server.center, server.reach, server.f - server.bound)
     return server._replace(bound=max(server.bound, found.value), used=cuts.marked(found.weights, k).used)

@@ -143,7 +143,9 @@ SUITE: dict[str, Entry] = {
     "svm-extreme-d10-n3": Entry("SVM, three clients", svm(600, 10, 3, 1.0)),
     "svm-extreme-d100-n20": Entry("SVM with C = 1", svm(2000, 100, 20, 1.0, l2=1 / 20)),
     "svm-mild-d10-n1000": Entry("SVM, four rows a client", svm(4000, 10, 1000, 0.3), rounds=100),
-    "svm-sparse-d10000-n5": Entry("SVM, CSR", svm(2000, 10_000, 5, 0.5, density=0.002, l2=1000.0), rounds=100),
+    "svm-sparse-d10000-n5": Entry(
+        "SVM, CSR", svm(2000, 10_000, 5, 0.5, density=0.002, l2=1000.0), rounds=100, seen=True
+    ),
     "lad-none-d10-n3": Entry("LAD, three like clients", lad(600, 10, 3, 0.0)),
     "lad-none-d10-n10": Entry("LAD, like clients", lad(1000, 10, 10, 0.0)),
     "lad-mild-d10-n10": Entry("LAD, somewhat unlike clients", lad(1000, 10, 10, 0.3)),
@@ -153,7 +155,7 @@ SUITE: dict[str, Entry] = {
         "LAD, planted, ten rows a client", lad(10_000, 10, 1000, 0.6, planted=True), rounds=100
     ),
     "lad-sparse-d1000-n10": Entry(
-        "LAD, planted, CSR", lad(3000, 1000, 10, 0.5, density=0.02, planted=True), rounds=150
+        "LAD, planted, CSR", lad(3000, 1000, 10, 0.5, density=0.02, planted=True), rounds=150, seen=True
     ),
     "chain-8": Entry("the worst case of the lower bound, 8 links", chain(8)),
     "chain-20": Entry("the same, 20 links, ten clients", chain(20, 10)),
