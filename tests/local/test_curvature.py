@@ -1,5 +1,6 @@
 """Quadratic models of the clients' losses, beside plain NumPy with a loop over clients and rows."""
 
+import cvxpy
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ import fedmls
 from fedmls.local import curvature
 from fedmls.local.curvature import unpacked
 from fedmls.local.curvature_rows import ROWS_AT_ONCE, bends, distances, mean_slopes, quantile, wide_bends
+from fedmls.local.cut_rows import own_minimum
 from fedmls.losses import LOSSES
 
 SIZES = [1, 2, 7, 40, ROWS_AT_ONCE + 300]  # rows of the clients: of the last one in two products
@@ -61,6 +63,28 @@ def test_own_quadratics_are_the_same_for_one_client_and_for_all(loss, sparse):
         alone.begin(1)
         assert all(np.array_equal(a[i], b[0]) for a, b in zip((H, q), alone.own_quadratic(x0, True), strict=True))
         np.testing.assert_allclose(np.diag(unpacked(H[i], problem.dimension)), diagonals[i], rtol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+@pytest.mark.parametrize(("most", "stride"), [(10_000, 1), (ROWS_AT_ONCE, 2), (300, 5)])
+def test_some_rows_stand_for_many_in_a_clients_own_minimum(loss, most, stride):
+    problem, client, reach = some_problem(loss, 3), 4, 100.0
+    A, b, c, _ = of_client(problem, client)
+    x0, l2 = np.zeros(problem.dimension), np.full(problem.dimension, 0.01)
+    slopes = np.zeros(len(problem.y))
+    x, passes = own_minimum(problem.dual_rows, client, slopes, x0, reach, l2, 2000, most, np.uint64(5))
+    values = np.maximum(0, 1 - b * (A @ x0)) if loss == "hinge" else np.abs(A @ x0 - b)
+    g = A.T @ (c * (-b if loss == "hinge" else np.sign(A @ x0 - b)))
+    D = c @ A**2 / c.sum()
+    pull = D * sum(g**2 / D) / (reach * (c @ values))
+    some, z = slice(None, None, stride), cvxpy.Variable(problem.dimension)
+    p = A[some] @ z
+    losses = cvxpy.pos(1 - cvxpy.multiply(b[some], p)) if loss == "hinge" else cvxpy.abs(p - b[some])
+    cost = stride * (c[some] @ losses) + l2 @ z**2 / 2 + pull @ (z - x0) ** 2 / 2
+    best = cvxpy.Problem(cvxpy.Minimize(cost)).solve(solver="CLARABEL")
+    z.value = x
+    assert cost.value == pytest.approx(best, rel=1e-3)
+    assert 1 <= passes <= 2000
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))

@@ -11,6 +11,7 @@ from fedmls.local.rows import CSR, DualRows, Integers, Matrix, Rows, add, choose
 from fedmls.losses import ABSOLUTE, HUBER, LOGISTIC, SQUARED_HINGE, LossKind, kink_distance, second, slope, value
 from fedmls.types import Array
 
+OWN_ROWS = 20_000  # of a client, at most, that its own minimum is looked for by
 ROWS_AT_ONCE = 1024  # of a product of matrices: no more of them are copied
 
 
@@ -56,7 +57,8 @@ def own_quadratics(
         first, last = rows.first[i], rows.last[i]
         b, c, start = rows.labels[first:last], rows.weights[first:last], _predictions(X, first, last, x0)
         slopes[first:last] = 0.0
-        x, used[i] = own_minimum(rows, i, slopes, x0, own.reach, l2, own.passes, first_counter(stream, i))
+        counter = first_counter(stream, i)
+        x, used[i] = own_minimum(rows, i, slopes, x0, own.reach, l2, own.passes, OWN_ROWS, counter)
         at = _predictions(X, first, last, x)
         if _total(loss, c, at, b) < own.fitted * _total(loss, c, start, b):
             x, at = x0, start
