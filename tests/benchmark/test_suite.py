@@ -69,7 +69,8 @@ def test_the_suite_has_all_losses_and_many_kinds_of_clients():
     assert min(problem.penalised for problem in real.values()) <= 4
     assert max(problem.penalised for problem in real.values()) > 90
     assert {name for name, entry in SUITE.items() if entry.seen} == {
-        *("paper-raw", "paper-std", "digits-3-kmeans", "breast-cancer-kmeans")
+        *("paper-raw", "paper-std", "digits-3-kmeans", "breast-cancer-kmeans"),
+        *("svm-sparse-d10000-n5", "lad-sparse-d1000-n10"),
     }
 
 

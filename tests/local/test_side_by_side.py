@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fedmls.local.cuda import side_by_side, wait
+from fedmls.local.side_by_side import side_by_side, wait
 
 pytest.importorskip("greenlet")
 

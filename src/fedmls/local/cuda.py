@@ -9,14 +9,10 @@ for a client of any kind; and, where a step of a client reads very many rows, th
 """
 
 import os
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from threading import get_ident
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +20,11 @@ from fedmls.local.client import EMPTY
 from fedmls.local.descent import Steps
 from fedmls.local.random import Stream, first_counters
 from fedmls.local.rows import CSR, Integers, Penalty, Rows
+from fedmls.local.side_by_side import wait
 from fedmls.losses import LossKind
 from fedmls.schedules import PowerRows
 from fedmls.types import Array
 
-T = TypeVar("T")
 NUMBERS = {"cuda": "double", "cuda-float32": "float"}  # and the number type of the rows there
 WIDE = 1024  # coordinates: with more, products are left to cuBLAS
 TENSOR, MANY = 128, 8  # coordinates, at most, and points with which tensor cores are used
@@ -64,56 +60,10 @@ def cupy() -> Any:
 
 @cache
 def kernel(name: str, real: str, loss: int) -> Any:
-    """Return a compiled kernel, such as "descend_few<8, 10, 16>", for rows of this number type and this loss."""
+    """Return a compiled kernel, such as "cuts_few<16, 2, 4>", for rows of this number type and this loss."""
     source = (Path(__file__).parent / "kernels.cu").read_text(encoding="utf-8")
     options = ("-std=c++17", f"-DREAL={real}", f"-DPAIR={real}2", f"-DLOSS={loss}")
     return cupy().RawModule(code=source, options=options, name_expressions=[name]).get_function(name)
-
-
-def side_by_side(plays: Iterable[Callable[[], T]], most: int) -> Iterator[T]:
-    """Do all plays in this thread, and yield what each returns, as they end: while one waits for the GPU, others go on,
-    so many at ``most``.
-
-    Where one is stopped (KeyboardInterrupt), the others are left to stop as well before that is raised. Threads would
-    take turns too, but hand over Python's lock each time, which takes longer than what is done in between.
-    """
-    try:
-        from greenlet import greenlet
-    except ImportError:
-        raise ValueError("device='cuda' needs greenlet, which is not installed; pip install 'fedmls[gpu]'") from None
-    to_do, going = iter(plays), deque[Any]()
-    stopped: KeyboardInterrupt | None = None
-    while True:
-        for play in islice(to_do, most - len(going)):
-            going.append((greenlet(play), None))
-            going[-1][0].others = going[-1][0].parent  # `wait` switches to it
-        if not going:
-            break
-        task, event = going.popleft()
-        if event is not None and not event.done:
-            going.append((task, event))
-            continue
-        try:
-            found = task.switch()
-        except KeyboardInterrupt as error:
-            stopped = error
-            continue
-        if task.dead:
-            yield found
-        else:
-            going.append((task, found))
-    if stopped is not None:
-        raise stopped
-
-
-def wait(event: Any) -> None:
-    """Return when the GPU has come to this event; a play that is done side by side with others lets these go on."""
-    greenlets = sys.modules.get("greenlet")  # not there: nothing is done side by side
-    others = None if greenlets is None else getattr(greenlets.getcurrent(), "others", None)
-    if others is None:
-        event.synchronize()
-    else:
-        others.switch(event)
 
 
 class Parcel:

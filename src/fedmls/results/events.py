@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 ENDS = ("finished", "proved", "stopped")
 MEASURED = ("objective", "certified_gap")
-NO_COUNTS = {"time", "kind", "failed", "answered", "measured_round", *MEASURED}
+NO_COUNTS = {"time", "kind", "failed", "answered", "measured_round", "also_measured", *MEASURED}
 
 
 def read_events(folder: Path) -> list[Event]:
@@ -49,10 +49,11 @@ def history_of(events: list[Event]) -> "pd.DataFrame":
     spent = {event["round"]: event for event in done if event["kind"] == "round"}
     measured: dict[int, Event] = {}
     for event in done:
-        if "measured_round" in event:
-            measured.setdefault(int(event["measured_round"]), event)
+        for one in (*event.get("also_measured", ()), event):
+            if "measured_round" in one:
+                measured.setdefault(int(one["measured_round"]), one)
     rows = []
-    for k, event in sorted(measured.items()):
-        counts = {name: value for name, value in spent.get(k, event).items() if name not in NO_COUNTS}
-        rows.append(counts | {"round": k} | {name: event.get(name) for name in MEASURED})
+    for k, one in sorted(measured.items()):
+        counts = {name: value for name, value in spent.get(k, one).items() if name not in NO_COUNTS}
+        rows.append(counts | {"round": k} | {name: one.get(name) for name in MEASURED})
     return pd.DataFrame(rows).astype(dict.fromkeys(MEASURED, float)) if rows else pd.DataFrame()

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from fedmls.local.side_by_side import side_by_side
 from fedmls.progress import Bar, Board, shown_board
 from fedmls.simulation.config import PlannedRun
 from fedmls.simulation.observers import Observer
@@ -59,8 +60,6 @@ class StackedSweep:
         import joblib
 
         if self.on_gpu:
-            from fedmls.local.cuda import side_by_side
-
             return side_by_side(plays, most)
         parallel = joblib.Parallel(n_jobs=most, backend="threading", return_as="generator_unordered", batch_size=1)
         found: Iterator[tuple[list[int], list[Run]]] = parallel(joblib.delayed(play)() for play in plays)

@@ -34,6 +34,7 @@ from fedmls.federation.server.snapshot import Pending, Result, Snapshot
 from fedmls.federation.server.survey import SurveyedProblem, natural
 from fedmls.federation.transports.base import Transport
 from fedmls.federation.uploads import upload_shapes
+from fedmls.results.events import MEASURED
 from fedmls.rounds import ServerRandom, check_participants, start_point
 from fedmls.simulation.cost import Counters
 from fedmls.simulation.recorder import Recorder
@@ -78,6 +79,7 @@ class Driver:
         self.algorithm, self.random = self.job.algorithm, ServerRandom(self.job.seed)
         self.exchange = Exchange(transport, self.job, folder.event)
         self.began = time.monotonic()
+        self.told = 0  # rows of the history that events have told of
         self.reminded = 0  # the last exchange after which clients had forgotten the run and were told again
 
     def run(self, resume: bool | None, start: Any) -> Result:
@@ -160,7 +162,7 @@ class Driver:
         self._prepare(server, at.x0)
         self.at = replace(at, proved=not at.pending and self._proved(at.rows))
         self.recorder.resume(self.at.rows)
-        self.began -= self.at.seconds
+        self.began, self.told = self.began - self.at.seconds, max(0, len(self.at.rows) - 1)
         if before.rounds != self.job.rounds:  # nodes may have answered the next exchange, with other rounds in it
             self.at = replace(self.at, skipped=at.skipped + 1, released=at.released + len(self._next(before.rounds)))
             self._save()
@@ -313,11 +315,17 @@ class Driver:
         return np.nan, least(self.survey, *cut, self.recorder.radius, self.at.x0)
 
     def _event(self, kind: str, spent: Counters, failed: dict[str, str], **more: Any) -> None:
-        """Write a line on the exchange that was done; the objective is that of the last round for which it is known."""
+        """Write a line on the exchange that was done. The objective is that of the last round for which it is known; if
+        it came to be known for others too, these are there as well.
+        """
         rows = self.at.rows if hasattr(self, "at") else []
-        known = {name: rows[-1].get(name) for name in ("objective", "certified_gap")} if rows else {}
+        known: list[dict[str, Any]] = [
+            {"measured_round": row["round"], **{name: row.get(name) for name in MEASURED}} for row in rows[self.told :]
+        ]
+        last = known[-1] if known else {}
+        measured = last | ({"also_measured": known[:-1]} if known[:-1] else {})
+        self.told = max(0, len(rows) - 1)  # the last one is told again, until there is another
         seconds = round(time.monotonic() - self.began, 3)
-        measured = {"measured_round": rows[-1]["round"], **known} if rows else {}
         answered = self.exchange.answered
         self.folder.event(
             kind=kind, **spent._asdict(), **measured, seconds=seconds, failed=failed, answered=answered, **more
