@@ -80,7 +80,7 @@ def read(
     columns: how many features an svmlight file has; it does not say itself.
     decimal: what the numbers in a CSV are written with, "." or ",".
     on_disk: for rows larger than memory, from a Parquet file of numbers or an NPZ file: X is mapped into memory
-    (:mod:`fedmls.datasets.on_disk`), and :class:`fedmls.Problem` leaves it on disk.
+    (``fedmls.datasets.on_disk``), and :class:`fedmls.Problem` leaves it on disk.
     """
     one_of("decimal", decimal, DECIMALS)
     if truth("on_disk", on_disk):

@@ -1,7 +1,7 @@
 """Quadratic models of a client's loss: what the loss looks like from far enough away that its kinks blur.
 
 The curvature of f_i at x is Σ_j c_j ℓ''(a_j·x) a_j a_jᵀ, where a kink of ℓ counts as a change of slope spread over the
-width within which a share of the client's predictions lie (:mod:`fedmls.local.curvature_rows`). For least absolute
+width within which a share of the client's predictions lie (``fedmls.local.curvature_rows``). For least absolute
 deviations and quantiles that is the sandwich of their asymptotic variance (Koenker, Quantile Regression, 2005, section
 3.4), the density of the residuals at zero times the Gram matrix. It is a sum over rows, so a mean over clients makes
 that of f.
