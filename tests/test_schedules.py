@@ -42,3 +42,5 @@ def test_a_coin_that_never_falls_is_refused(monkeypatch):
     monkeypatch.setattr("fedmls.schedules.MOST_TOSSES", 1000)
     with pytest.raises(ValueError, match="gave no meeting in 1,000 steps after step 3"):
         first_success(Power(1e-300), 3, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="gave no meeting in 1,000 steps after step 100"):
+        first_success(Power(0.5, -200.0), 100, np.random.default_rng(0))

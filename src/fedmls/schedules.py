@@ -151,7 +151,7 @@ def first_success(p: Power, after: Any, rng: Any) -> Any:
     if not isinstance(rng, np.random.Generator):
         starts = np.broadcast_to(after, (len(rng), 1, 1)).ravel().tolist()
         return rng.each(lambda i, one: first_success(p, starts[i], one))
-    tossed, block = 0, int(min(max(16, 1 / p(after + 1)), 1 << 16))
+    tossed, block = 0, int(min(max(16, 1 / max(p(after + 1), 1e-300)), 1 << 16))
     while tossed < MOST_TOSSES:
         tosses, first = rng.random(block), after + tossed + 1
         most = (1 + 1e-9) * max(p(first), p(first + block - 1))  # p only falls, or only rises

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fedmls.local.side_by_side import side_by_side, wait
+from fedmls.local.side_by_side import side_by_side, wait, who
 
 pytest.importorskip("greenlet")
 
@@ -83,3 +83,26 @@ def test_an_error_is_raised():
 
     with pytest.raises(ValueError, match="no"):
         list(side_by_side([play("other", [1] * 9, []), fails], most=2))
+
+
+def test_none_begins_after_one_was_stopped():
+    begun = []
+
+    def stops():
+        begun.append(True)
+        wait(Event(1))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(side_by_side([stops] * 5, most=1))
+    assert len(begun) == 1
+
+
+def test_plays_in_one_thread_are_told_apart():
+    def tells():
+        found = who()
+        wait(Event(3))
+        return found
+
+    found = list(side_by_side([tells, tells], most=2))
+    assert len({*found, who()}) == 3

@@ -182,6 +182,14 @@ def test_events_tell_the_history_of_a_federation(tmp_path):
         assert found[name].tolist()[:-1] == result.run.history[name].tolist()[:-1], name
 
 
+def test_events_of_paired_rounds_tell_what_each_had_spent(tmp_path):
+    result = federate(svm(n=3), tmp_path, algorithm=fedmls.FedMLS(paired=True), rounds=6)
+    found, history = history_of(read_events(tmp_path / "job")), result.run.history
+    assert found["round"].tolist() == history["round"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert found["exchanges"].tolist()[:-2] == history["exchanges"].tolist()[:-2]
+    assert found[["seconds", "local_steps", "bytes_up"]].notna().all(axis=None)
+
+
 def test_events_tell_when_each_node_answered(tmp_path):
     federate(svm(n=3), tmp_path, algorithm=fedmls.FedMLS(), rounds=3, faults={"late": {("site-2", 4)}})
     done = [event for event in read_events(tmp_path / "job") if event.get("kind") == "round"]

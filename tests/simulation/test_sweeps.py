@@ -237,3 +237,46 @@ def test_errors_are_kept_if_asked_for(jobs, tmp_path):
     assert runs[0].error == ""
     assert runs[1].error.startswith("ValueError: ")
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_store_that_cannot_be_written_stops_the_sweep(tmp_path, monkeypatch):
+    done = []
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sweeps.RunStore, "save", full)
+    counted = [fedmls.FedMLSD(T0=float(v)) for v in range(1, 9)]
+    with pytest.raises(OSError, match="No space left"):
+        fedmls.sweep(
+            counted,
+            svm(),
+            rounds=3,
+            store=tmp_path,
+            jobs=1,
+            backend="threads",
+            metrics=lambda seed: {"done": lambda x: done.append(seed) or 0.0},
+        )
+    assert len(done) < 3 * len(counted)
+
+
+def test_equal_runs_in_one_store(tmp_path):
+    grid = [fedmls.FedAvg(), fedmls.FedAvg()]
+    for place in range(5):
+        runs = fedmls.sweep(grid, svm(), rounds=2, seeds=[0, 1, 0, 1], store=tmp_path / str(place), backend="threads")
+        assert len(runs) == 8
+        assert len(list((tmp_path / str(place)).glob("*.parquet"))) == 2
+        assert not list((tmp_path / str(place)).glob("*.part"))
+
+
+def test_nothing_is_left_of_stacks_whose_runs_are_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedmls.simulation.stacked.SAVE_EVERY_SECONDS", -1.0)
+
+    def stops(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeps, "_parallel", stops)
+        with pytest.raises(fedmls.Interrupted, match="stopped with 2 of 4"):
+            fedmls.sweep([fedmls.FedAvg(), fedmls.FedMLSD()], svm(), rounds=4, seeds=range(2), store=tmp_path)
+    assert not list(tmp_path.glob("*.stack.npz"))

@@ -169,7 +169,8 @@ class FedMLSD(Algorithm[Server, Client, Down, Up]):
         if not isinstance(self.lam0, str):
             return after
         values, squares = up.numbers[: len(LANES)], up.numbers[len(LANES) :]
-        best = int(np.argmax(values <= values.min() * (1 + SAME)))  # the first, where rounding alone would decide
+        least = values.min()
+        best = int(np.argmax(values <= least + SAME * abs(least)))  # the first, where rounding alone would decide
         if not mu.any():
             own = [distance_over(squares[j], self._lane(j, x), server.x0) for j in range(len(LANES))]
             return after._replace(mu=AUTO * FAR**LANES * own * np.all(own), averaged=0)

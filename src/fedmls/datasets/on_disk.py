@@ -86,7 +86,7 @@ def _numbers(batch: Any, names: Sequence[str]) -> Array:
     """The columns of a batch of rows as numbers, NaN where one is missing."""
     rows = np.empty((batch.num_rows, len(names)))
     for j, name in enumerate(names):
-        rows[:, j] = batch.column(name).cast("float64").to_numpy(zero_copy_only=False)
+        rows[:, j] = batch.column(name).cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return rows
 
 

@@ -11,7 +11,6 @@ for a client of any kind; and, where a step of a client reads very many rows, th
 import os
 from functools import cache
 from pathlib import Path
-from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from fedmls.local.client import EMPTY
 from fedmls.local.descent import Steps
 from fedmls.local.random import Stream, first_counters
 from fedmls.local.rows import CSR, Integers, Penalty, Rows
-from fedmls.local.side_by_side import wait
+from fedmls.local.side_by_side import wait, who
 from fedmls.losses import LossKind
 from fedmls.schedules import PowerRows
 from fedmls.types import Array
@@ -64,6 +63,11 @@ def kernel(name: str, real: str, loss: int) -> Any:
     source = (Path(__file__).parent / "kernels.cu").read_text(encoding="utf-8")
     options = ("-std=c++17", f"-DREAL={real}", f"-DPAIR={real}2", f"-DLOSS={loss}")
     return cupy().RawModule(code=source, options=options, name_expressions=[name]).get_function(name)
+
+
+def arrived() -> None:
+    """Wait until arrays that were sent are there: other streams do not."""
+    cupy().cuda.get_current_stream().synchronize()
 
 
 class Parcel:
@@ -128,6 +132,7 @@ class DeviceRows:
         self.labels = struct(y=self.y, c=self.c, parameter=np.float64(loss.parameter))
         self.matrix = struct(data=self.data, stride=np.int64(self.stride), indices=self.indices, indptr=self.indptr)
         self.numbers_in_a_row = self.data.size / len(rows.labels)
+        arrived()
 
     @property
     def kind(self) -> Any:
@@ -174,15 +179,16 @@ class CudaLoops:
         )
         self.first, self.count = cp.asarray(rows.first), cp.asarray(self.sizes.astype(np.int32))
         self.stream = cp.cuda.Stream(non_blocking=True)
-        self.warps: dict[tuple[int, bytes], Warps] = {}  # of each thread, by the clients' batch sizes
-        self.values_of: dict[int, tuple[Parcel, Parcel]] = {}  # of each thread: models go there, values come back
+        self.warps: dict[tuple[tuple[int, int], bytes], Warps] = {}  # of each thread, by the clients' batch sizes
+        self.values_of: dict[tuple[int, int], tuple[Parcel, Parcel]] = {}  # models go there, values come back
+        arrived()
 
     def of(self, clients: Integers) -> "CudaLoops":
         return CudaLoops(self.rows.of(clients), self.penalty_numbers, self.device)
 
     def descend(self, stream: Stream, steps: Steps, u0: Array, slopes: Array) -> tuple[Array, Array]:
         if self.small and stream.batch_sizes.max() <= BATCH:
-            key = get_ident(), stream.batch_sizes.tobytes()
+            key = who(), stream.batch_sizes.tobytes()
             if key not in self.warps:
                 self.warps[key] = Warps(self, stream.batch_sizes)
             return self.warps[key].descend(stream, steps, u0, slopes)
@@ -256,9 +262,9 @@ class CudaLoops:
     def values(self, x: Array) -> Array:
         if not self.small:
             return np.asarray(self._at(x)[:, 0])
-        if get_ident() not in self.values_of:
-            self.values_of[get_ident()] = Parcel(self.n * self.d), Parcel(self.n)
-        points, found = self.values_of[get_ident()]
+        if who() not in self.values_of:
+            self.values_of[who()] = Parcel(self.n * self.d), Parcel(self.n)
+        points, found = self.values_of[who()]
         points.here.reshape(self.n, self.d)[:] = x
         points.send(self.stream)
         with self.stream:
@@ -328,8 +334,11 @@ class CudaLoops:
 
     def _cuts_many(self) -> "CutsKernel":
         J = -(-self.d // 8)
-        U, stages = max(1, 8 // J), 4 if J <= 8 else 3
-        room = 4 * stages * 8 * U * (16 + (8 * J + 4) * np.dtype(self.device.kind).itemsize)
+        U = max(1, 8 // J)
+        tile = 8 * U * (16 + (8 * J + 4) * np.dtype(self.device.kind).itemsize)
+        most = cupy().cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"] // (4 * tile)
+        stages = max(2, min(4 if J <= 8 else 3, most))
+        room = 4 * stages * tile
         made = self.device.kernel(f"cuts_many<{J}, {U}, {stages}>")
         made.max_dynamic_shared_size_bytes = room
         return CutsKernel(made, 128, 4, 8 * U, room)
@@ -406,6 +415,7 @@ class Warps:
             pull=np.float64(0.0),
             radius=np.float64(0.0),
         )
+        arrived()
 
     def _named(self, numbers: Any) -> tuple[Any, Any]:
         """Return the parts of what is sent: start, center and shift of all clients; five numbers of each."""

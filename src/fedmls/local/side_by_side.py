@@ -4,6 +4,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from threading import get_ident
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ def side_by_side(plays: Iterable[Callable[[], T]], most: int) -> Iterator[T]:
     to_do, going = iter(plays), deque[Any]()
     stopped: KeyboardInterrupt | None = None
     while True:
-        for play in islice(to_do, most - len(going)):
+        for play in islice(to_do, 0 if stopped else most - len(going)):
             going.append((greenlet(play), None))
             going[-1][0].others = going[-1][0].parent  # `wait` switches to it
         if not going:
@@ -45,10 +46,20 @@ def side_by_side(plays: Iterable[Callable[[], T]], most: int) -> Iterator[T]:
         raise stopped
 
 
+def _current() -> Any:
+    """Return the greenlet that runs now; None if there are none in this process."""
+    greenlets = sys.modules.get("greenlet")
+    return None if greenlets is None else greenlets.getcurrent()
+
+
+def who() -> tuple[int, int]:
+    """Return what tells apart those who may use a piece of memory at a time: the thread, and the play in it."""
+    return get_ident(), id(_current())
+
+
 def wait(event: Any) -> None:
     """Return when the GPU has come to this event; a play that is done side by side with others lets these go on."""
-    greenlets = sys.modules.get("greenlet")  # not there: nothing is done side by side
-    others = None if greenlets is None else getattr(greenlets.getcurrent(), "others", None)
+    others = getattr(_current(), "others", None)
     if others is None:
         event.synchronize()
     else:

@@ -1,6 +1,7 @@
 """Reads the events of a federation: a line for each exchange, which its server writes as it goes."""
 
 import json
+from bisect import bisect_left
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,14 +47,16 @@ def history_of(events: list[Event]) -> "pd.DataFrame":
     import pandas as pd
 
     done = exchanges_of(events)
-    spent = {event["round"]: event for event in done if event["kind"] == "round"}
-    measured: dict[int, Event] = {}
+    rounds = sorted((event for event in done if event["kind"] == "round"), key=lambda event: event["round"])
+    measured: dict[int, tuple[Event, Event]] = {}  # what was found of a round, and the event that tells it
     for event in done:
         for one in (*event.get("also_measured", ()), event):
             if "measured_round" in one:
-                measured.setdefault(int(one["measured_round"]), one)
+                measured.setdefault(int(one["measured_round"]), (one, event))
     rows = []
-    for k, one in sorted(measured.items()):
-        counts = {name: value for name, value in spent.get(k, one).items() if name not in NO_COUNTS}
+    for k, (one, event) in sorted(measured.items()):
+        place = bisect_left(rounds, k, key=lambda other: other["round"])  # of its exchange, in which others may be too
+        spent = rounds[place] if place < len(rounds) else event
+        counts = {name: value for name, value in spent.items() if name not in NO_COUNTS}
         rows.append(counts | {"round": k} | {name: one.get(name) for name in MEASURED})
     return pd.DataFrame(rows).astype(dict.fromkeys(MEASURED, float)) if rows else pd.DataFrame()

@@ -84,10 +84,11 @@ class StackedSweep:
             return [], []
 
     def forget(self) -> None:
-        """Remove what is kept of groups under way: all their runs are in the store."""
+        """Remove what is kept of groups whose runs are all in the store."""
         if self.store is not None:
             for group in self.groups:
-                self._file(group, self.store).unlink(missing_ok=True)
+                if all(self.store.has(self.keys[i]) for i in group):
+                    self._file(group, self.store).unlink(missing_ok=True)
 
     def _first_place(self, group: list[int]) -> int:
         """Return the place on the board of the group's first run; the others follow."""

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ class RunStore:
         about = {"format": FORMAT, **_about(run)}
         history = pa.Table.from_pandas(run.history, preserve_index=False)
         history = history.replace_schema_metadata({"fedmls": json.dumps(about)})
-        part = self.folder / f"{key}.part"
+        part = self.folder / f"{key}.{threading.get_ident()}.part"  # equal runs may be saved side by side
         pq.write_table(history, part)
         part.replace(self._file(key))
 

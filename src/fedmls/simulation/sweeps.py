@@ -132,6 +132,7 @@ def run_all(
     finished: dict[int, Run] = {}
     kept: RunStore | None = None
     saving: list[Future[None]] = []
+    together: StackedSweep | None = None
     try:
         with Bar("sweep", total, "runs", progress) as bar, ThreadPoolExecutor(SAVERS) as savers:
             tasks = _tasks(algorithms, problem, config, seeds, metrics, device)
@@ -145,16 +146,18 @@ def run_all(
             for i, run in _finished(todo, together, jobs, backend, errors == "keep", bar, observers):
                 finished[i] = run
                 saving.append(savers.submit(_keep, i, run, kept, keys, follower))  # others go on in the meantime
+                saving = [one for one in saving if not one.done() or one.result()]  # or what it raised
             for one in saving:
-                one.result()  # or what it raised
-            if together is not None:
-                together.forget()
+                one.result()
     except KeyboardInterrupt:
         if kept is not None:  # one may have been finished and not saved yet
             finished = {i: run for i, run in finished.items() if kept.has(keys[i])}
         where = "" if kept is None else kept.told(finished)
         runs = [finished[i] for i in sorted(finished)]
         raise Interrupted(f"stopped with {len(runs)} of {total} runs finished{where}", runs) from None
+    finally:
+        if together is not None:
+            together.forget()
     return [finished[i] for i in range(total)]
 
 
