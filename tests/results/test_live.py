@@ -176,6 +176,8 @@ def test_events_tell_the_history_of_a_federation(tmp_path):
     found = history_of(events)
     assert end_of(events) == "finished"
     assert found["round"].tolist() == result.run.history["round"].tolist()
+    told = [one["measured_round"] for event in events for one in event.get("also_measured", ())]
+    assert told == [4]  # whose model was ahead, and known when that of round 5 was proved to be close
     for name in ("objective", "certified_gap", "local_steps"):
         assert found[name].tolist() == pytest.approx(result.run.history[name].tolist(), nan_ok=True), name
     for name in ("exchanges", "bytes_up", "bytes_down"):  # the history's last row counts the exchanges after it, too

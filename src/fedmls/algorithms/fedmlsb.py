@@ -70,11 +70,8 @@ CONSENSUS, RELAXATION = 2, 1.9  # lanes, and α in each
 PASSES = 30  # over a client's rows towards its proximal step
 FIRST = 10.0  # times a client's own guess: the μ of round 1
 RATIO = 4.0  # between the step lengths of two lanes
-OWN, MEAN, PROBE = (
-    0.0,
-    -1.0,
-    -2.0,
-)  # in place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither
+# In place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither.
+OWN, MEAN, PROBE = 0.0, -1.0, -2.0
 SAME = 1e-12
 ROUNDING = 64 * 2.0**-53  # relative: of sums of products over rows and coordinates
 AHEAD = 0.01  # of f: as long as more is not yet proved, the model is ahead of the points evaluated

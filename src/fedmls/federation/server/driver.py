@@ -320,11 +320,12 @@ class Driver:
         """
         rows = self.at.rows if hasattr(self, "at") else []
         known: list[dict[str, Any]] = [
-            {"measured_round": row["round"], **{name: row.get(name) for name in MEASURED}} for row in rows[self.told :]
+            {"measured_round": row["round"], **{name: row.get(name) for name in MEASURED}}
+            for row in rows[self.told :] or rows[-1:]
         ]
+        self.told = len(rows)
         last = known[-1] if known else {}
         measured = last | ({"also_measured": known[:-1]} if known[:-1] else {})
-        self.told = max(0, len(rows) - 1)  # the last one is told again, until there is another
         seconds = round(time.monotonic() - self.began, 3)
         answered = self.exchange.answered
         self.folder.event(
