@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from fractions import Fraction
 
 import cvxpy
 import numpy as np
@@ -230,6 +231,67 @@ def test_no_lower_bound_is_above_the_optimum(about, lanes):
     assert (history["lower_bound"] <= least + 1e-10 * max(1.0, least)).all()
     assert (history["lower_bound"] >= 0).all()
     assert history["lower_bound"].is_monotonic_increasing
+
+
+def exact_optimum(problem):
+    """In rational numbers. A sum of functions that bend on lines in the plane has its minimum where two lines meet."""
+    q = Fraction(problem.loss.parameter)
+    value, kinks = {
+        "hinge": (lambda p, b: max(0, 1 - b * p), lambda b: [1 / b]),
+        "absolute": (lambda p, b: abs(p - b), lambda b: [b]),
+        "pinball": (lambda p, b: max(q * (b - p), (q - 1) * (b - p)), lambda b: [b]),
+        "epsilon_insensitive": (lambda p, b: max(0, abs(p - b) - q), lambda b: [b - q, b + q]),
+    }[problem.loss.name]
+    weights = np.repeat(problem.weights, np.diff(problem.offsets)), problem.row_weights
+    numbers = np.column_stack([problem.matrix().toarray(), problem.y, *weights])
+    rows = [tuple(map(Fraction, row)) for row in numbers.tolist()]
+    lines = [(s, t, kink) for s, t, b, _, _ in rows for kink in kinks(b)]
+    points = [(Fraction(0), Fraction(0))]
+    for (s, t, k), (u, v, h) in itertools.combinations(lines, 2):
+        if area := s * v - t * u:
+            points.append(((k * v - t * h) / area, (s * h - k * u) / area))
+    return min(sum(w * c * value(s * x + t * y, b) for s, t, b, w, c in rows) for x, y in points)
+
+
+planes = st.fixed_dictionaries(
+    {
+        "loss": st.sampled_from(["hinge", "absolute", "pinball", "epsilon_insensitive"]),
+        "seed": st.integers(0, 10**6),
+        "m": st.integers(4, 10),
+        "n": st.integers(1, 3),
+        "size": st.sampled_from([1e-3, 1.0, 1.0, 1e3]),
+        "kind": st.sampled_from(["normal", "whole", "heavy", "twins", "twins", "twins", "sparse"]),
+    }
+)
+TWINS = {"m": 4, "n": 2, "kind": "twins"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(planes, st.integers(1, 3))
+@example(TWINS | {"loss": "pinball", "seed": 3, "size": 1.0}, 3)  # the minimum is 1e7 away: a slope's rounding is 5e-10
+@example(TWINS | {"loss": "hinge", "seed": 274142, "size": 1e3}, 3)  # it is 1e10 away, in a direction all but unseen
+@example(TWINS | {"loss": "pinball", "seed": 569109, "m": 8, "size": 1e-3}, 1)
+def test_no_lower_bound_is_above_the_exact_optimum(about, lanes):
+    """Not by a single rounding. Columns that are equal in all but the last digits have their minimum very far away,
+    and f is nearly flat on the way."""
+    problem = made(d=2, l2=0.0, l1=0.0, intercept=False, **about)
+    run = fedmls.simulate(
+        fedmls.FedMLSB(lanes=lanes), problem, rounds=25, certificate=True, optimum=None, seed=about["seed"]
+    )
+    assert run.history["lower_bound"].max() <= exact_optimum(problem)
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_collinear_columns_do_not_keep_it_from_proving(loss):
+    """All levels of a category beside an intercept; a column that is a mixture of others, and one that is zero."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(600, 3))
+    y = X.sum(axis=1) + rng.normal(size=600)
+    X = np.hstack([X, np.eye(4)[rng.integers(4, size=600)], 3 * X[:, :1] + X[:, 1:2], np.zeros((600, 1))])
+    labels = np.sign(y) if LOSSES[loss].is_classification else y
+    problem = fedmls.Problem(X, labels, clients=np.arange(600) % 5, loss=loss, intercept=True)
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=12, certificate=True, optimum=None).history
+    assert history["certified_gap"].iloc[-1] <= 1e-4 * history["objective"].iloc[-1]
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))

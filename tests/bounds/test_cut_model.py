@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmls.bounds import cut_model
-from fedmls.bounds.cut_model import ALL, Cuts, Terms, lower_bound, normal, proximal_point
+from fedmls.bounds.cut_model import lower_bound, normal, proximal_point
+from fedmls.bounds.cuts import ALL, Cuts, Terms
+from fedmls.bounds.rounding import columns
 
 
 def random_cuts(rng, J=12, d=4, parts=3, scale=1.0, common=0):
@@ -21,6 +23,12 @@ def heights(cuts, x, parts):
     """The model's parts, without cuts of all."""
     at = cuts.at(x)
     return np.array([at[cuts.part == b].max() for b in range(parts)])
+
+
+def cost_of(cuts, terms, x):
+    """The model of three parts, with its terms."""
+    p = x[: terms.penalised]
+    return heights(cuts, x, 3).sum() + terms.l2 / 2 * p @ p + terms.l1 * np.abs(p).sum()
 
 
 def reference(cuts, parts, center, ridge, metric, t):
@@ -112,34 +120,34 @@ def test_any_weights_are_made_to_sum_to_one_in_every_part(seed, values, common):
 def test_what_weights_prove_holds_at_every_point(seed, values, l2, l1, penalised):
     """The bound is below the model, with its terms, at points near and far, whatever the weights were."""
     rng = np.random.default_rng(seed)
-    cuts, terms = random_cuts(rng, 12, 4, 3), Terms(l2, l1, penalised, -np.inf, 4)
-    made = normal(np.array(values), cuts.part, 3)
+    cuts, terms = random_cuts(rng, 12, 4, 3), Terms(l2, l1, penalised, -5.0, 4)
+    cuts = cuts.and_more(np.zeros((3, 4)), np.full(3, terms.floor), np.arange(3), 0)
+    made = normal(np.array([*values, 0.1, 0.0, 1.0]), cuts.part, 3)
     if made is None:
         return
     center, radius, x0 = rng.normal(size=4), 3.0, rng.normal(size=4)
-    everywhere = cut_model._proved(cuts, terms, made, center, 1.0, np.inf, None)
-    in_ball = cut_model._proved(cuts, terms, made, center, 1.0, radius, x0)
+    f, about = cost_of(cuts, terms, center), columns(cuts, terms)
+    everywhere = cut_model._proved(cuts, about, terms, made, center, f).value
+    in_ball = cut_model._proved(cuts, about, terms, made, center, f, radius, x0).value
     for size in (0.1, 1.0, 10.0, 1000.0):
         direction = rng.normal(size=4)
         for x, bound in (
             (size * direction, everywhere),
             (x0 + radius * direction / np.linalg.norm(direction), in_ball),
         ):
-            p = x[:penalised]
-            f = heights(cuts, x, 3).sum() + l2 / 2 * p @ p + l1 * np.abs(p).sum()
-            assert bound <= f + 1e-9 * max(1, abs(f))
+            assert bound <= cost_of(cuts, terms, x) + 1e-9 * max(1, abs(cost_of(cuts, terms, x)))
 
 
 @pytest.mark.parametrize(("l2", "l1"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.3), (1e-3, 0.0)])
 def test_the_bound_is_the_minimum_of_the_model(l2, l1):
     rng = np.random.default_rng(3)
     cuts = random_cuts(rng, 60, 4, 3)
-    terms = Terms(l2, l1, 3, -np.inf, 4)
+    terms = Terms(l2, l1, 3, -5.0, 4)
     x, r = cvxpy.Variable(4), cvxpy.Variable(3)
     rules = [cuts.e[j] + cuts.g[j] @ x <= r[b] for j, b in enumerate(cuts.part)]
     cost = cvxpy.sum(r) + l2 / 2 * cvxpy.sum_squares(x[:3]) + l1 * cvxpy.norm1(x[:3])
     cvxpy.Problem(cvxpy.Minimize(cost), rules).solve(solver="CLARABEL")
-    found = lower_bound(cuts, 3, terms, x.value, 1.0)
+    found = lower_bound(cuts, 3, terms, x.value, cost_of(cuts, terms, x.value))
     assert found.value == pytest.approx(float(cost.value), rel=1e-6, abs=1e-6)
 
 

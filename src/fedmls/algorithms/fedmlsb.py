@@ -55,7 +55,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedmls.algorithms._auto_lambda import own_guess, squared
-from fedmls.bounds.cut_model import ALL, Cuts, Terms, largest, length_for, lower_bound, proximal_point
+from fedmls.bounds.cut_model import length_for, lower_bound, proximal_point
+from fedmls.bounds.cuts import ALL, Cuts, Terms, largest
+from fedmls.bounds.rounding import ROUNDING
 from fedmls.checks import whole
 from fedmls.hyperparameters import hyperparameters
 from fedmls.local.curvature import packed, unpacked
@@ -73,18 +75,17 @@ RATIO = 4.0  # between the step lengths of two lanes
 # In place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither.
 OWN, MEAN, PROBE = 0.0, -1.0, -2.0
 SAME = 1e-12
-ROUNDING = 64 * 2.0**-53  # relative: of sums of products over rows and coordinates
 AHEAD = 0.01  # of f: as long as more is not yet proved, the model is ahead of the points evaluated
 
 
 class Server(NamedTuple):
     """When round k begins. Of the points sent last: x, one after the other; the step length of each, relative to t; at
     which of them the curvature was asked for (-1: none). The best point evaluated, the height of each part of f there,
-    and f (infinity before round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cut_model.Cuts`). The
+    and f (infinity before round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cuts.Cuts`). The
     curvature, the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The
-    numbers sent so far: for the curvature, and for all else. How far the points evaluated are from x0 at most. f
-    at the center around which probes were sent last. Rounds since a consensus lane won. Of these lanes, one after the
-    other: z_{k-1}, x̄ of round k - 1, and μ (0: by the client's own guess). x0.
+    numbers sent so far: for the curvature, and for all else. f at the center around which probes were sent last. Rounds
+    since a consensus lane won. Of these lanes, one after the other: z_{k-1}, x̄ of round k - 1, and μ (0: by the
+    client's own guess). x0.
     """
 
     x: Array
@@ -104,7 +105,6 @@ class Server(NamedTuple):
     terms: Array
     bound: float
     sent: Array
-    reach: float
     probed: float
     idle: int
     z: Array
@@ -180,7 +180,6 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             terms=np.zeros(4),
             bound=-np.inf,
             sent=np.zeros(2),
-            reach=0.0,
             probed=np.inf,
             idle=0,
             z=z,
@@ -237,7 +236,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             return server.bound
         cuts, terms = _cuts(server), _terms(server)
         gap = server.f - server.bound
-        found = lower_bound(cuts, PARTS, terms, server.center, server.reach, gap, radius, x0)
+        found = lower_bound(cuts, PARTS, terms, server.center, server.f, gap, radius, x0)
         return max(server.bound, found.value)
 
     def _with_points(self, k: int, server: Server) -> Server:
@@ -413,8 +412,8 @@ def _evaluated(k: int, server: Server, up: Up) -> Server:
     if len(up.p) and terms.l1 == 0:
         cuts = cuts.and_more(up.p[None], up.a, np.array([ALL]), k)
     f = heights.sum(axis=1) + [terms.quadratic(x) for x in points]
-    best, reach = int(np.argmin(f)), max(server.reach, *np.linalg.norm(points - server.x0, axis=1))
-    server = server._replace(reach=reach, t=_length(k, server, f, heights, slopes), **cuts._asdict())
+    best = int(np.argmin(f))
+    server = server._replace(t=_length(k, server, f, heights, slopes), **cuts._asdict())
     server = _patient(server, f[best] < server.f and server.lanes[best] == MEAN)
     if f[best] < server.f:
         server = server._replace(center=points[best], heights=heights[best], f=float(f[best]))
@@ -470,5 +469,5 @@ def _without_consensus(server: Server) -> Server:
 def _bounded(k: int, server: Server) -> Server:
     """The best lower bound so far, and its cuts marked as used."""
     cuts, terms = _cuts(server), _terms(server)
-    found = lower_bound(cuts, PARTS, terms, server.center, server.reach, server.f - server.bound)
+    found = lower_bound(cuts, PARTS, terms, server.center, server.f, server.f - server.bound)
     return server._replace(bound=max(server.bound, found.value), used=cuts.marked(found.weights, k).used)

@@ -9,8 +9,7 @@ A bound on f* from below is the minimum of the model over all x. Its dual has a 
 summing to 1; with an l2 term it is a quadratic program, without one a linear one (HiGHS). No solver is believed: the
 bound is computed from the weights in a form that holds for all of them (``fedmls.bounds.certificate.least``). In
 coordinates without an l2 term it needs Σ_j α_j g_j = 0, which solvers and rounding miss by a little. The weights are
-corrected for it, and what is left, about 1e-16 of the size of the cuts, is paid for over a ball of FAR times the
-distance between the points that were evaluated.
+corrected for it, and what is left is paid for (:mod:`fedmls.bounds.rounding`).
 """
 
 from typing import Any, NamedTuple
@@ -18,75 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.bounds.certificate import least
+from fedmls.bounds.cuts import ALL, IDLE, Cuts, Terms, largest
+from fedmls.bounds.rounding import ROUNDING, Columns, columns, doubt
 from fedmls.types import Array
 
-ALL = -1  # in place of a part: a cut of all of them together
-IDLE = 1e-9  # weights below it are zero
 LEAST = 1e-200  # less in all is none
-FAR = 1e4
-TINY = 1e-12  # of the cuts' slopes: more must not be left
-
-
-class Terms(NamedTuple):
-    """What f has besides its loss, in the first ``penalised`` coordinates; no part of the loss is below ``floor``."""
-
-    l2: float
-    l1: float
-    penalised: int
-    floor: float
-    dimension: int
-
-    @property
-    def ridge(self) -> Array:
-        """The l2 term's factor in each coordinate."""
-        return np.where(np.arange(self.dimension) < self.penalised, self.l2, 0.0)
-
-    def quadratic(self, x: Array) -> float:
-        return self.l2 / 2 * float(x[: self.penalised] @ x[: self.penalised])
-
-
-class Cuts(NamedTuple):
-    """Cuts, oldest first. ``part``: of the loss, or ALL.  ``used``: the last round in which a cut had weight."""
-
-    g: Array
-    e: Array
-    part: Any
-    used: Any
-
-    @classmethod
-    def none(cls, d: int) -> "Cuts":
-        return cls(np.empty((0, d)), np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
-
-    def and_more(self, g: Array, e: Array, part: Any, k: int) -> "Cuts":
-        used = np.full(len(e), k, np.int64)
-        return Cuts(*(np.concatenate(two) for two in zip(self, (g, e, part, used), strict=True)))
-
-    def at(self, x: Array) -> Array:
-        """The height of each at x."""
-        return np.asarray(self.e + self.g @ x)
-
-    def marked(self, weights: Array, k: int) -> "Cuts":
-        """Those with weight were used in round k."""
-        return self._replace(used=np.where(weights > IDLE, k, self.used))
-
-    def pruned(self, most: int, weights: Array, k: int) -> "Cuts":
-        """Keep at most so many cuts, those used last; one of each part, mixed by the weights, replaces the others."""
-        if len(self.e) <= most:
-            return self
-        kept = np.sort(np.argsort(-self.used, kind="stable")[:most])
-        mixed = [(weights * (self.part == b)) for b in np.unique(self.part)]
-        mixed = [each / each.sum() for each in mixed if each.sum() > IDLE]
-        parts = [self.part[np.argmax(each)] for each in mixed]
-        chosen = Cuts(*(field[kept] for field in self))
-        if not mixed:
-            return chosen
-        mix = np.array(mixed)
-        return chosen.and_more(mix @ self.g, mix @ self.e, np.array(parts, np.int64), k)
-
-
-def largest(g: Array) -> Array:
-    """The largest absolute value in each column, without a copy of the cuts' slopes; 0 without any."""
-    return np.asarray(np.maximum(g.max(axis=0, initial=0.0), -g.min(axis=0, initial=0.0)))
+TINY = 1e-12  # of the largest slopes: more must not be left
+DOUBT = 0.05  # of the gap: if rounding may cost more, other weights are tried
 
 
 class Step(NamedTuple):
@@ -224,10 +161,11 @@ def _solved_by_clarabel(P: Array, cost: Array, A: Array, below: Array, size: int
 
 
 class Bound(NamedTuple):
-    """What f is nowhere below, and the weights of the cuts that prove it."""
+    """What f is nowhere below, the weights of the cuts that prove it, and what it would be if nothing were rounded."""
 
     value: float
     weights: Array
+    exact: float
 
 
 def lower_bound(
@@ -235,7 +173,7 @@ def lower_bound(
     parts: int,
     terms: Terms,
     center: Array,
-    spread: float,
+    f: float,
     gap: float = np.inf,
     radius: float = np.inf,
     x0: Array | None = None,
@@ -243,8 +181,7 @@ def lower_bound(
     """The best bound that the cuts give on f: over all x, or over the ball ‖x - x0‖ <= radius.
 
     Cuts of the l1 term, which are those of one more part, help to find the weights; the bound takes the term exactly.
-    center: about where the minimum is.  spread: the distance between the points that were evaluated.  gap: about how
-    far the bound will be below f at the center.
+    center: about where the minimum is.  f: there.  gap: how far below that the last bound was.
     """
     mine = cuts.part < parts
     loss = cuts if mine.all() else Cuts(*(field[mine] for field in cuts))
@@ -252,33 +189,54 @@ def lower_bound(
         found = _weights_with_l2(cuts, parts + (terms.l1 > 0), terms, center, gap)
         weights = None if found is None else found[mine]
     else:
-        weights = _weights_of_program(loss, parts, terms, radius, x0)
-    bounds = [Bound(parts * terms.floor, np.zeros(len(cuts.e)))]
+        weights = _highest(loss, _program(loss, parts, terms, radius, x0))
+    about, bounds = columns(loss, terms), [Bound(parts * terms.floor, np.zeros(len(loss.e)), -np.inf)]
     for _ in range(4):
         made = None if weights is None else normal(weights, loss.part, parts)
         if made is None:
             break
-        everywhere = np.zeros(len(cuts.e))
-        everywhere[mine] = made
-        bounds.append(Bound(_proved(loss, terms, made, center, spread, radius, x0), everywhere))
+        bounds.append(_proved(loss, about, terms, made, center, f, radius, x0))
         weights = corrected(loss, terms, made)
-    return max(bounds, key=lambda bound: bound.value)
+    best, hoped = max(bounds, key=lambda bound: bound.value), max(bounds, key=lambda bound: bound.exact)
+    if hoped.exact - best.value > DOUBT * (f - hoped.exact) and f - hoped.exact < gap:
+        mixed = _mixed(loss, parts, terms, hoped.weights)
+        bounds = [best, *(_proved(loss, about, terms, made, center, f) for made in mixed)]
+        best = max(bounds, key=lambda bound: bound.value)
+    everywhere = np.zeros(len(cuts.e))
+    everywhere[mine] = best.weights
+    return best._replace(weights=everywhere)
+
+
+def _mixed(cuts: Cuts, parts: int, terms: Terms, weights: Array) -> list[Array]:
+    """Nearly the same weights, with a little on all cuts: together they tell where the minimum can be."""
+    even = _even(cuts, _program(cuts, parts, terms))
+    if even is None:
+        return []
+    mixed = (corrected(cuts, terms, (1 - share) * weights + share * even) for share in (1e-9, 1e-7, 1e-5, 1e-3))
+    return [made for made in (normal(each, cuts.part, parts) for each in mixed) if made is not None]
 
 
 def _proved(
-    cuts: Cuts, terms: Terms, weights: Array, center: Array, spread: float, radius: float, x0: Array | None
-) -> float:
-    """A number that f is nowhere below, for any weights that :func:`normal` made; -inf if their slope leaves none."""
-    a, p = float(weights @ cuts.e), weights @ cuts.g
-    bound = -np.inf if x0 is None or not np.isfinite(radius) else least(terms, a, p, radius, x0)
+    cuts: Cuts,
+    about: Columns,
+    terms: Terms,
+    weights: Array,
+    center: Array,
+    f: float,
+    radius: float = np.inf,
+    x0: Array | None = None,
+) -> Bound:
+    """What any weights that :func:`normal` made prove; nothing if too much is left of their slope."""
+    p = weights @ cuts.g
+    a = float(weights @ cuts.e) - ROUNDING * (abs(f) + float(about.size @ np.abs(center)))
+    value = least(terms, a, p, radius, x0) if np.isfinite(radius) else -np.inf
     rest = excess(terms, p)
-    if (np.abs(rest) > TINY * (weights @ np.abs(cuts.g))).any():
-        return bound
+    if (np.abs(rest) > TINY * about.size).any():
+        return Bound(value, weights, -np.inf)
     inside = shrunk(terms, p)[: terms.penalised] if terms.l2 > 0 else np.zeros(1)
-    far = FAR * max(spread, float(np.linalg.norm(center)))
-    paid = far * float(np.linalg.norm(rest)) - float(rest @ center)
     square = float(inside @ inside) / (2 * terms.l2) if terms.l2 > 0 else 0.0
-    return max(bound, a - paid - square) if far > 0 or not rest.any() else bound
+    exact = a + float(rest @ center) - square
+    return Bound(max(value, exact - doubt(cuts, about, terms, weights, rest, f, f - exact)), weights, exact)
 
 
 def shrunk(terms: Terms, p: Array) -> Array:
@@ -347,34 +305,65 @@ def _weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array, gap: f
     return None if step is None else step.weights
 
 
-def _weights_of_program(cuts: Cuts, parts: int, terms: Terms, radius: float, x0: Array | None) -> Array | None:
-    """max Σ α_j e_j over weights whose slope is 0, or within ±l1, or paid for by the radius; None if there are none."""
+class Program(NamedTuple):
+    """Of weights α >= 0, first, and what else takes up slope: A (α, rest) = b, rest <= upper. The cost: -e, and what
+    the rest costs. None of it where the cuts are too few to span."""
+
+    A: Any
+    b: Array
+    upper: Array
+    cost: Array
+
+
+def _program(cuts: Cuts, parts: int, terms: Terms, radius: float = np.inf, x0: Array | None = None) -> Program | None:
+    """Slopes are 0 in coordinates without l2, or within ±l1, or paid for by the radius around x0."""
     from scipy import sparse
+
+    J, rows, ball = len(cuts.e), np.flatnonzero(terms.ridge == 0), np.isfinite(radius)
+    if not len(rows) or (not ball and terms.l1 == 0 and J - parts < len(rows)):
+        return None
+    size = largest(cuts.g)
+    scale = 1 / np.where(size > 0, size, 1.0)
+    unit = sparse.diags_array(scale, format="csr")[rows]
+    slopes, upper, cost = [sparse.csr_array(scale[rows, None] * cuts.g[:, rows].T)], [np.full(J, np.inf)], [-cuts.e]
+    if terms.l1 > 0 and terms.l2 == 0:
+        slopes += [unit[:, : terms.penalised], -unit[:, : terms.penalised]]
+        upper += [np.full(2 * terms.penalised, terms.l1)]
+        cost += [np.zeros(2 * terms.penalised)]
+    if ball:
+        around = np.zeros(terms.dimension) if x0 is None else x0
+        slopes += [unit, -unit]
+        upper += [np.full(2 * terms.dimension, np.inf)]
+        cost += [radius + around, radius - around]
+    columns = sum(len(each) for each in cost)
+    totals = np.zeros((parts, columns))
+    totals[:, :J] = (cuts.part == ALL) | (cuts.part[None, :] == np.arange(parts)[:, None])
+    A = sparse.vstack([sparse.hstack(slopes), totals], format="csr")
+    return Program(A, np.r_[np.zeros(len(rows)), np.ones(parts)], np.concatenate(upper), np.concatenate(cost))
+
+
+def _highest(cuts: Cuts, program: Program | None) -> Array | None:
+    """max Σ α_j e_j, less what the rest costs; None if there are no such weights."""
+    found = None if program is None else _minimum(program)
+    return None if found is None else np.maximum(found[: len(cuts.e)], 0.0)
+
+
+def _even(cuts: Cuts, program: Program | None) -> Array | None:
+    """The weights whose least is largest: α_j = t + β_j with β >= 0, and t as large as it can be."""
+    from scipy import sparse
+
+    if program is None:
+        return None
+    J, (A, b, upper, cost) = len(cuts.e), program
+    A = sparse.hstack([A, A[:, :J].sum(axis=1)[:, None]], format="csr")
+    found = _minimum(Program(A, b, np.append(upper, np.inf), np.append(0 * cost, -1.0)))
+    return None if found is None else np.maximum(found[:J], 0.0) + found[-1]
+
+
+def _minimum(program: Program) -> Array | None:
+    """Where the cost is least; None where HiGHS finds nothing."""
     from scipy.optimize import linprog
 
-    J, d = cuts.g.shape
-    ball = np.isfinite(radius) and x0 is not None
-    if not ball and terms.l1 == 0 and J - parts < d:
-        return None  # so few cuts do not span
-    scale = largest(cuts.g)
-    scale = np.where(scale > 0, scale, 1.0)
-    columns, cost = [cuts.g.T / scale[:, None]], [-cuts.e]
-    upper = [np.full(J, np.inf)]
-    if terms.l1 > 0:
-        p = terms.penalised
-        eye = np.eye(d, p)
-        columns += [eye / scale[:, None], -eye / scale[:, None]]
-        cost += [np.zeros(p), np.zeros(p)]
-        upper += [np.full(p, terms.l1), np.full(p, terms.l1)]
-    if ball:
-        assert x0 is not None
-        columns += [np.diag(1 / scale), -np.diag(1 / scale)]
-        cost += [radius + x0, radius - x0]
-        upper += [np.full(d, np.inf), np.full(d, np.inf)]
-    totals = np.zeros((parts, sum(len(each) for each in cost)))
-    totals[:, :J] = (cuts.part == ALL) | (cuts.part[None, :] == np.arange(parts)[:, None])
-    A = np.vstack([np.hstack(columns), totals])
-    limits = np.column_stack([np.zeros(A.shape[1]), np.concatenate(upper)])
-    sides = np.concatenate([np.zeros(d), np.ones(parts)])
-    answer = linprog(np.concatenate(cost), A_eq=sparse.csr_array(A), b_eq=sides, bounds=limits, method="highs")
-    return np.maximum(answer.x[:J], 0.0) if answer.status == 0 else None
+    limits = np.column_stack([np.zeros(len(program.upper)), program.upper])
+    answer = linprog(program.cost, A_eq=program.A, b_eq=program.b, bounds=limits, method="highs")
+    return np.asarray(answer.x) if answer.status == 0 else None

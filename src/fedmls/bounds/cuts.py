@@ -1,0 +1,81 @@
+"""Cuts below parts of a loss, and what f has besides it: the objects that FedMLS-B's server works with."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.types import Array
+
+ALL = -1  # in place of a part: a cut of all of them together
+IDLE = 1e-9  # weights below it are zero
+EARLY = 64  # cuts that are never dropped: taken far from the minimum, they tell which columns are collinear
+
+
+class Terms(NamedTuple):
+    """What f has besides its loss, in the first ``penalised`` coordinates; no part of the loss is below ``floor``."""
+
+    l2: float
+    l1: float
+    penalised: int
+    floor: float
+    dimension: int
+
+    @property
+    def ridge(self) -> Array:
+        """The l2 term's factor in each coordinate."""
+        return np.where(np.arange(self.dimension) < self.penalised, self.l2, 0.0)
+
+    @property
+    def held(self) -> int:
+        """How many coordinates, the first ones, have a term of their own, which grows in all directions."""
+        return self.penalised if self.l2 > 0 or self.l1 > 0 else 0
+
+    def quadratic(self, x: Array) -> float:
+        return self.l2 / 2 * float(x[: self.penalised] @ x[: self.penalised])
+
+
+class Cuts(NamedTuple):
+    """Cuts, oldest first. ``part``: of the loss, or ALL.  ``used``: the last round in which a cut had weight."""
+
+    g: Array
+    e: Array
+    part: Any
+    used: Any
+
+    @classmethod
+    def none(cls, d: int) -> "Cuts":
+        return cls(np.empty((0, d)), np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def and_more(self, g: Array, e: Array, part: Any, k: int) -> "Cuts":
+        used = np.full(len(e), k, np.int64)
+        return Cuts(*(np.concatenate(two) for two in zip(self, (g, e, part, used), strict=True)))
+
+    def at(self, x: Array) -> Array:
+        """The height of each at x."""
+        return np.asarray(self.e + self.g @ x)
+
+    def marked(self, weights: Array, k: int) -> "Cuts":
+        """Those with weight were used in round k."""
+        return self._replace(used=np.where(weights > IDLE, k, self.used))
+
+    def pruned(self, most: int, weights: Array, k: int) -> "Cuts":
+        """Keep at most so many cuts, the first ones and those used last; one of each part, mixed by the weights,
+        replaces the others."""
+        if len(self.e) <= most:
+            return self
+        early = min(EARLY, most // 4)
+        late = np.sort(np.argsort(-self.used[early:], kind="stable")[: most - early])
+        kept = np.concatenate([np.arange(early), early + late])
+        mixed = [(weights * (self.part == b)) for b in np.unique(self.part)]
+        mixed = [each / each.sum() for each in mixed if each.sum() > IDLE]
+        parts = [self.part[np.argmax(each)] for each in mixed]
+        chosen = Cuts(*(field[kept] for field in self))
+        if not mixed:
+            return chosen
+        mix = np.array(mixed)
+        return chosen.and_more(mix @ self.g, mix @ self.e, np.array(parts, np.int64), k)
+
+
+def largest(g: Array) -> Array:
+    """The largest absolute value in each column, without a copy of the cuts' slopes; 0 without any."""
+    return np.asarray(np.maximum(g.max(axis=0, initial=0.0), -g.min(axis=0, initial=0.0)))

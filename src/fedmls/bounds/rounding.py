@@ -1,0 +1,93 @@
+"""How much a lower bound made of cuts may be too high, because slopes are rounded.
+
+Weights α_j of the cuts e_j + g_j·x prove f >= Σ α_j e_j for all x if Σ α_j g_j = 0 (in coordinates without an l2 term).
+In floating-point numbers something is left of that sum, about 1e-16 of the slopes, and the slopes themselves, sums over
+rows, are wrong by as much. At x this is worth 1e-16 |g| |x|: nothing, unless f is nearly flat in some direction and its
+minimum very far away. How far it can be, the cuts tell.
+
+Let f(x) <= f at the center, M_b the height of the highest cut of part b at x, and s_j = M_b - (e_j + g_j·x) >= 0. Then
+Σ α_j s_j <= Γ, the gap between f at the center and the bound, with what rounding costs. So x and M solve the equations
+α_j (g_j·x - M_b) = -α_j (e_j + s_j) for some s in that set, and so does the center. Hence the two differ by at most
+2Γ/σ_i along the i-th right singular vector of these equations' matrix, if σ_i is its singular value. Penalised
+coordinates are not unknowns here: their l2 or l1 term says how far they can be.
+
+Columns are taken in units of their largest slope. A direction in which no cut has a slope of more than FLAT of that is
+one in which f is constant: columns are collinear, as those of all levels of a category are with the intercept.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmls.bounds.cuts import ALL, Cuts, Terms, largest
+from fedmls.types import Array
+
+ROUNDING = 64 * 2.0**-53  # relative: of sums of products over rows and coordinates
+FLAT = 1e-13
+
+
+class Columns(NamedTuple):
+    """Of a set of cuts: the largest slope in each coordinate; which have no term of their own, and any slope; and
+    orthonormal directions in these, in units of the slopes, in which f is not constant."""
+
+    size: Array
+    free: Any
+    directions: Array
+
+
+def columns(cuts: Cuts, terms: Terms) -> Columns:
+    size = largest(cuts.g)
+    free = np.flatnonzero((size > 0) & (np.arange(terms.dimension) >= terms.held))
+    if not len(free):
+        return Columns(size, free, np.empty((0, 0)))
+    _, sigma, directions = np.linalg.svd(cuts.g[:, free] / size[free], full_matrices=False)
+    return Columns(size, free, directions[sigma > FLAT * sigma[0]])
+
+
+def doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array, f: float, gap: float) -> float:
+    """By how much the bound of these weights may be too high, up to rounding at the center itself; infinite if nothing
+    can be said.
+
+    rest: what is left of the weighted slopes.  f: at the center.  gap: between that and the bound.
+    """
+    used = np.flatnonzero(weights > 0)
+    mean = np.zeros(terms.dimension)  # of absolute slopes; the cuts may be so large that no copy of them is made
+    for j in used:
+        mean += weights[j] * np.abs(cuts.g[j])
+    error = np.abs(rest) + ROUNDING * np.where(mean > 0, about.size, 0.0)  # a slope of exactly 0 is that of no row
+    factor, parts = _factor(cuts, about, used, weights, error), int(cuts.part.max()) + 1
+    for most in max(gap, ROUNDING * abs(f)) * 4.0 ** np.arange(1, 20):
+        far = _reach(terms, f - parts * terms.floor, most)
+        lost = far * _dual_norm(terms, error[: terms.held])
+        paid = lost + factor * (2 * most + far * _dual_norm(terms, mean[: terms.held]))
+        if gap + paid <= most:
+            return float(paid)
+    return np.inf
+
+
+def _factor(cuts: Cuts, about: Columns, used: Any, weights: Array, error: Array) -> float:
+    """Σ_i error_i/σ_i: how much the errors along each singular vector are worth, for each unit of the right sides."""
+    size, free, directions = about.size[about.free], about.free, about.directions
+    if not error[free].any():
+        return 0.0
+    parts = int(cuts.part.max()) + 1
+    owner = (cuts.part[used, None] == np.arange(parts)) | (cuts.part[used, None] == ALL)
+    slopes = (cuts.g[np.ix_(used, free)] / size) @ directions.T
+    _, sigma, V = np.linalg.svd(weights[used, None] * np.hstack([slopes, -1.0 * owner]))
+    sigma = np.concatenate([np.abs(sigma), np.zeros(len(V) - len(sigma))])  # LAPACK has zeros with a minus sign
+    along = np.abs(V[:, : len(directions)] @ directions) @ (error[free] / size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.where(along > 0, along / sigma, 0.0).sum())
+
+
+def _reach(terms: Terms, height: float, most: float) -> float:
+    """How far penalised coordinates can be from the center: by l2 in the Euclidean norm, or by l1 in the sum of
+    absolute values."""
+    if terms.l2 > 0:
+        return float(2 * np.sqrt(2 * most / terms.l2))
+    return 2 * height / terms.l1 if terms.l1 > 0 else 0.0
+
+
+def _dual_norm(terms: Terms, v: Array) -> float:
+    """Of that norm."""
+    return float(np.linalg.norm(v)) if terms.l2 > 0 else float(np.abs(v).max(initial=0.0))
