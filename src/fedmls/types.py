@@ -163,6 +163,7 @@ class Traits(NamedTuple):
     stacks: several runs of it can be one simulation (``fedmls.local.stacked``): its methods do nothing but
     arithmetic to arrays of the shapes (R, n, d) and (R, 1, d), and to numbers of each run, (R, 1, 1). Such numbers are
     these hyper-parameters, where runs differ in them, and what it draws from ``rng``, a generator for each run.
+    uneven: how many local steps a round has is drawn so, and differs from run to run.
     """
 
     aggregate: str = "mean"
@@ -180,6 +181,7 @@ class Traits(NamedTuple):
     needs_no_l1: bool = False
     needs_l2: bool = False
     stacks: tuple[str, ...] | None = None
+    uneven: bool = False
 
 
 class Scale(NamedTuple):

@@ -317,7 +317,8 @@ def test_a_run_begins_once(tmp_path):
     Job(algorithm=fedmls.FedMLS(), **JOB).write(tmp_path)
     transport = Recording(configs)
     drive(tmp_path, transport)
-    begin = next(message for name, message, _ in transport.carried if unpack_envelope(message).kind == "begin")
+    told = [message for name, message, _ in transport.carried if name == configs[0].name]
+    begin = next(message for message in told if unpack_envelope(message).kind == "begin")
     other = unpack_envelope(begin)
     other = pack_envelope(other._replace(body=other.body | {"weight": 0.5}))
     reply = unpack_envelope(Node(configs[0]).answer(other))

@@ -14,6 +14,7 @@ from fedmls.local import descent
 from fedmls.simulation import stacked
 from fedmls.simulation.config import PlannedRun, RunConfig
 from fedmls.simulation.stacked import Stack, stacks
+from fedmls.simulation.stacked_sweeps import StackedSweep
 from tests.support.problems import svm
 
 VARIED = {"fedmls": "lam0", "fedmlse": "lam0", "dcs": "eta", "feddyn": "alpha", "fedsplit": "s"}  # eta0 otherwise
@@ -100,6 +101,21 @@ def test_the_paper_s_algorithms_stack():
 )
 def test_other_readings_of_the_algorithms(algorithm):
     assert_stack_is_its_runs(plan([algorithm], [svm(n=4), svm(n=4), svm(n=4, seed=2)], every=5))
+
+
+def test_both_readings_of_scaffnew_are_one_stack():
+    readings = [fedmls.Scaffnew(eta0=eta0, as_released=which) for eta0 in (0.003, 0.02) for which in (False, True)]
+    assert_stack_is_its_runs(plan(readings, [svm(seed=seed) for seed in range(2)]))
+
+
+def test_on_a_gpu_runs_with_rounds_of_different_lengths_are_stacked_by_seeds():
+    """Those of one seed have rounds of the same lengths."""
+    problems = [svm(seed=seed) for seed in range(6)]
+    runs = plan([fedmls.FedAvg(), fedmls.Scaffnew(), fedmls.Scaffnew(as_released=True)], problems)
+    there = [run._replace(problem=run.problem.on("cuda")) for run in runs]
+    here, on_gpu = (StackedSweep(dict(enumerate(some)), [], None, ()).groups for some in (runs, there))
+    assert here == [list(range(6)), list(range(6, 18))]
+    assert on_gpu == [list(range(6)), [6, 7, 8, 9, 12, 13, 14, 15], [10, 11, 16, 17]]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -52,7 +52,7 @@ class Scaffnew(Algorithm[Server, Client, Down, Up]):
 
     name: ClassVar[str] = "scaffnew"
     references: ClassVar[References] = {"x_hat": "x"}
-    traits: ClassVar[Traits] = Traits(stacks=("eta0", "eta"))
+    traits: ClassVar[Traits] = Traits(stacks=("eta0", "eta", "as_released"), uneven=True)
     eta0: float = 0.01
     eta: float | Power | None = None
     p: float | Power | None = None
@@ -78,8 +78,9 @@ class Scaffnew(Algorithm[Server, Client, Down, Up]):
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
         eta, p = schedule(self.eta, self.eta0, -0.5), schedule(self.p, 1.0, -0.5)
         x_hat, h = client
-        if not self.as_released and k > 1:
-            h = h + np.minimum(1.0, p(down.t)) / eta(down.t) * (down.x - x_hat)
+        if k > 1:
+            learned = h + np.minimum(1.0, p(down.t)) / eta(down.t) * (down.x - x_hat)
+            h = np.where(self.as_released, h, learned)
         x_hat, _ = local.descend(down.x, eta.array(down.t + 1, down.T), shift=-h, count=down.T)
         return Client(x_hat, h), Up(x_hat)
 

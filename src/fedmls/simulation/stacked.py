@@ -69,7 +69,7 @@ def _kind(algorithm: Algorithm, problem: Any, config: RunConfig) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool)
+    return isinstance(value, float | int)
 
 
 def joined(algorithms: Sequence[Algorithm]) -> Algorithm:
