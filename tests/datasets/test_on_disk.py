@@ -110,7 +110,7 @@ def test_no_more_than_some_groups_of_a_parquet_file_are_in_memory(tmp_path):
         ("rows.parquet", {"missing": "mean"}, "missing is 'mean', but rows on disk stay as they are"),
         ("rows.parquet", {"label": "c", "clients": "d"}, "no numbers are in b; rows on disk are numbers"),
         ("rows.parquet", {"label": "e"}, "there is no column 'e'"),
-        ("holes.parquet", {}, "1 values are missing, in 'a' (1)"),
+        ("holes.parquet", {}, "1 values are missing, in 'a' (1); fill them in the file, or leave out on_disk"),
         ("rows.npz", {"ignore": ["0"]}, "ignore names columns, but the rows of an NPZ file stay where they are"),
         ("columns.npz", {}, "its X has shape (3, 2) and holds float64, column by column"),
         ("text.npz", {}, "its X has shape (3,) and holds <U1"),

@@ -306,11 +306,11 @@ def _without_missing(X: Any, names: list[str], taken: _Taken, missing: str) -> t
     for what, lacks in ((f"the label {taken.label!r}", lacks_y), ("the client", lacks_client)):
         if lacks.any():
             places = f"in {lacks.sum()} of {len(lacks)} rows, first in row {int(lacks.argmax()) + 1}"
-            raise ValueError(f'{what} is missing {places}; take missing = "drop"')
+            raise ValueError(f"{what} is missing {places}; " + _mend(X, 'missing = "drop"'))
     if missing == "refuse":
+        way = _mend(X, 'missing = "mean" or missing = "drop"')
         raise ValueError(
-            f"{counts.sum()} values are missing, in {holes(counts, names)}; "
-            'take missing = "mean" or missing = "drop", or name such columns in ignore'
+            f"{counts.sum()} values are missing, in {holes(counts, names)}; {way}, or name such columns in ignore"
         )
     empty = np.flatnonzero(counts == X.shape[0])
     if empty.size:
@@ -318,6 +318,11 @@ def _without_missing(X: Any, names: list[str], taken: _Taken, missing: str) -> t
     if missing == "keep":
         return X, y, of_row, []
     return impute_means(X), y, of_row, [f"missing values became their column's mean: {holes(counts, names)}"]
+
+
+def _mend(X: Any, options: str) -> str:
+    """What can be done about missing values."""
+    return "fill them in the file, or leave out on_disk" if isinstance(X, np.memmap) else f"take {options}"
 
 
 def _check_rest(bad: Any, counts: Any, names: list[str]) -> None:
