@@ -113,8 +113,9 @@ class Local(Protocol):
         matrix, row by row, or its diagonal. Zeros where there are no rows.
         """
 
-    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
-        """The curvature H at about the client's own minimum x from x0, and H x - p with a subgradient p there."""
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array, Array]:
+        """The curvature H at about the client's own minimum x from x0, and H x - p with a subgradient p there; and what
+        the absolute values that a subgradient is a sum of come to, at most."""
 
     def terms(self) -> Array:
         """What the server must know of f beyond the loss: l2, l1, how many coordinates have them (the first ones), and

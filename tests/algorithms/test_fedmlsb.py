@@ -281,6 +281,54 @@ def test_no_lower_bound_is_above_the_exact_optimum(about, lanes):
     assert run.history["lower_bound"].max() <= exact_optimum(problem)
 
 
+@pytest.mark.parametrize("loss", ["absolute", "pinball"])
+def test_no_lower_bound_is_too_high_because_all_roundings_go_one_way(loss):
+    """As they do in long sums of few different numbers."""
+    values = [1.1, -0.3, 2.7]
+    y = np.array(values)[np.random.default_rng(0).integers(0, 3, 60_000)]
+    problem = fedmls.Problem(np.ones((60_000, 1)), y, clients=np.zeros(60_000, int), loss=loss, intercept=False)
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=8, certificate=True, optimum=None).history
+    counts = [(Fraction(v), int((y == v).sum())) for v in values]
+    best = min(sum(count * abs(x - v) for v, count in counts) for x, _ in counts) / (1 if loss == "absolute" else 2)
+    assert best * (1 - Fraction(1, 10**11)) <= history["lower_bound"].iloc[-1] <= best
+
+
+def test_no_lower_bound_is_too_high_where_slopes_of_rows_cancel():
+    """Here to 1e-8 of what they are: the sums do not tell how much they are rounded by."""
+    X, l2 = 1 + 1e-8 * np.random.default_rng(0).normal(size=(4, 1)), 5e-16
+    labels = np.array([1.0, 1, -1, -1])
+    problem = fedmls.Problem(X, labels, clients=[0, 0, 1, 1], loss="hinge", intercept=True, l2=l2)
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=30, certificate=True, optimum=None).history
+    a, b = [Fraction(v) for v in X[:, 0].tolist()], [*map(Fraction, labels.tolist())]
+    w = sum(label * row for row, label in zip(a, b, strict=True)) / (2 * Fraction(l2))
+    at = -w * sum(a) / 4
+    value = sum(max(0, 1 - label * (w * row + at)) for row, label in zip(a, b, strict=True)) / 2
+    assert history["lower_bound"].max() <= value + Fraction(l2) / 2 * w**2
+
+
+@pytest.mark.parametrize("digits", [8, 9, 10, 11])
+@pytest.mark.parametrize("far", [1, 1e3])
+def test_no_lower_bound_within_a_radius_is_above_the_exact_optimum(digits, far):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = np.repeat(rng.normal(size=(7, 1)), 2, axis=1) + 10.0**-digits * rng.normal(size=(7, 2))
+        problem = fedmls.Problem(X, rng.normal(size=7), clients=np.arange(7) % 2, loss="absolute", intercept=False)
+        radius = far * 10.0 ** (digits + 2)
+        run = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=20, certificate=radius, optimum=None, seed=seed)
+        assert run.history["lower_bound"].max() <= exact_optimum(problem)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e10])
+@pytest.mark.parametrize("loss", ["absolute", "pinball", "huber"])
+def test_proofs_do_not_depend_on_the_unit_of_the_labels(unit, loss):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = unit * (X.sum(axis=1) + rng.normal(size=60))
+    problem = fedmls.Problem(X, y, clients=np.arange(60) % 3, loss=loss)
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=30, certificate=True, optimum=None).history
+    assert history["certified_gap"].iloc[-1] <= 1e-6 * history["objective"].iloc[-1]
+
+
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_collinear_columns_do_not_keep_it_from_proving(loss):
     """All levels of a category beside an intercept; a column that is a mixture of others, and one that is zero."""
@@ -366,7 +414,7 @@ def test_bytes_are_those_of_points_cuts_and_curvature():
     down, up = (np.diff(history[name], prepend=0) / n / 8 for name in ("bytes_down", "bytes_up"))
     H = d * (d + 1) // 2
     assert down[0] == d
-    assert up[0] == PARTS * (d + 1) + H + d + 4  # cuts, the own quadratic model, and what the objective is made of
+    assert up[0] == PARTS * (d + 1) + H + 2 * d + 4  # cuts, the own quadratic model, sizes, and terms
     points = down[1:] / d
     assert (points == [4, 3, 3]).all()
     assert set(up[1:] - points * PARTS * (d + 1)) <= {0, H}

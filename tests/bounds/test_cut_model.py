@@ -126,7 +126,7 @@ def test_what_weights_prove_holds_at_every_point(seed, values, l2, l1, penalised
     if made is None:
         return
     center, radius, x0 = rng.normal(size=4), 3.0, rng.normal(size=4)
-    f, about = cost_of(cuts, terms, center), columns(cuts, terms)
+    f, about = cost_of(cuts, terms, center), columns(cuts, terms, np.zeros(4))
     everywhere = cut_model._proved(cuts, about, terms, made, center, f).value
     in_ball = cut_model._proved(cuts, about, terms, made, center, f, radius, x0).value
     for size in (0.1, 1.0, 10.0, 1000.0):
@@ -147,7 +147,7 @@ def test_the_bound_is_the_minimum_of_the_model(l2, l1):
     rules = [cuts.e[j] + cuts.g[j] @ x <= r[b] for j, b in enumerate(cuts.part)]
     cost = cvxpy.sum(r) + l2 / 2 * cvxpy.sum_squares(x[:3]) + l1 * cvxpy.norm1(x[:3])
     cvxpy.Problem(cvxpy.Minimize(cost), rules).solve(solver="CLARABEL")
-    found = lower_bound(cuts, 3, terms, x.value, cost_of(cuts, terms, x.value))
+    found = lower_bound(cuts, 3, terms, x.value, cost_of(cuts, terms, x.value), np.zeros(4))
     assert found.value == pytest.approx(float(cost.value), rel=1e-6, abs=1e-6)
 
 
@@ -155,8 +155,8 @@ def test_cuts_that_do_not_span_prove_the_floor_and_a_radius_helps():
     rng = np.random.default_rng(4)
     cuts = random_cuts(rng, 6, 9, 3)
     terms = Terms(0.0, 0.0, 9, -2.0, 9)
-    assert lower_bound(cuts, 3, terms, np.zeros(9), 1.0).value == -6.0
-    near = lower_bound(cuts, 3, terms, np.zeros(9), 1.0, radius=0.01, x0=np.zeros(9)).value
+    assert lower_bound(cuts, 3, terms, np.zeros(9), 1.0, np.zeros(9)).value == -6.0
+    near = lower_bound(cuts, 3, terms, np.zeros(9), 1.0, np.zeros(9), radius=0.01, x0=np.zeros(9)).value
     assert -6.0 < near <= heights(cuts, np.zeros(9), 3).sum()
 
 

@@ -56,13 +56,17 @@ def test_own_quadratics_are_the_same_for_one_client_and_for_all(loss, sparse):
     x0 = np.zeros(problem.dimension)
     everyone = problem.local(seed=3)
     everyone.begin(1)
-    H, q = everyone.own_quadratic(x0, True)
-    diagonals, _ = everyone.own_quadratic(x0, False)
+    H, q, sizes = everyone.own_quadratic(x0, True)
+    diagonals, _, _ = everyone.own_quadratic(x0, False)
     for i in range(problem.n):
         alone = problem.local(seed=3, ids=[i])
         alone.begin(1)
-        assert all(np.array_equal(a[i], b[0]) for a, b in zip((H, q), alone.own_quadratic(x0, True), strict=True))
+        assert all(
+            np.array_equal(a[i], b[0]) for a, b in zip((H, q, sizes), alone.own_quadratic(x0, True), strict=True)
+        )
         np.testing.assert_allclose(np.diag(unpacked(H[i], problem.dimension)), diagonals[i], rtol=1e-9)
+        A, _, c, _ = of_client(problem, i)
+        assert (c @ np.abs(A) <= sizes[i] * (1 + 1e-12)).all()  # these losses have slopes of up to 1
 
 
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
@@ -72,7 +76,7 @@ def test_some_rows_stand_for_many_in_a_clients_own_minimum(loss, most, stride):
     A, b, c, _ = of_client(problem, client)
     x0, l2 = np.zeros(problem.dimension), np.full(problem.dimension, 0.01)
     slopes = np.zeros(len(problem.y))
-    x, passes = own_minimum(problem.dual_rows, client, slopes, x0, reach, l2, 2000, most, np.uint64(5))
+    x, passes, masses = own_minimum(problem.dual_rows, client, slopes, x0, reach, l2, 2000, most, np.uint64(5))
     values = np.maximum(0, 1 - b * (A @ x0)) if loss == "hinge" else np.abs(A @ x0 - b)
     g = A.T @ (c * (-b if loss == "hinge" else np.sign(A @ x0 - b)))
     D = c @ A**2 / c.sum()
@@ -85,6 +89,7 @@ def test_some_rows_stand_for_many_in_a_clients_own_minimum(loss, most, stride):
     z.value = x
     assert cost.value == pytest.approx(best, rel=1e-3)
     assert 1 <= passes <= 2000
+    np.testing.assert_allclose(masses, c @ A**2)
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
@@ -94,7 +99,7 @@ def test_the_quadratic_of_a_client_that_stays_at_the_start(loss, monkeypatch):
     monkeypatch.setattr(curvature, "FITTED", 2.0)
     problem = some_problem(loss, 6)
     x0 = np.linspace(0.1, 0.5, problem.dimension) * (problem.loss.is_classification)
-    H, q = problem.local().own_quadratic(x0, True)
+    H, q, _ = problem.local().own_quadratic(x0, True)
     for i in range(problem.n):
         A, b, c, enough = of_client(problem, i)
         kind, p = problem.loss.kind, A @ x0

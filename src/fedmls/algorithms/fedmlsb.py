@@ -85,7 +85,7 @@ class Server(NamedTuple):
     curvature, the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The
     numbers sent so far: for the curvature, and for all else. f at the center around which probes were sent last. Rounds
     since a consensus lane won. Of these lanes, one after the other: z_{k-1}, x̄ of round k - 1, and μ (0: by the
-    client's own guess). x0.
+    client's own guess). x0. The absolute values, in each coordinate, that slopes are sums of.
     """
 
     x: Array
@@ -111,6 +111,7 @@ class Server(NamedTuple):
     mean: Array
     mu: Array
     x0: Array
+    summed: Array
 
 
 class Client(NamedTuple):
@@ -136,7 +137,8 @@ class Up(NamedTuple):
     g: Array
     H: Array  # the curvature, if it was asked for
     own: Array  # in round 1: H x - p at the client's own minimum
-    terms: Array  # in round 1
+    summed: Array  # this and the next in round 1
+    terms: Array
     z: Array  # this and the next three: of the consensus lanes, empty without them
     squares: Array  # ‖Y^i + (x^i - z)/μ‖²
     p: Array  # the cut of the first one's slopes of rows
@@ -186,6 +188,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             mean=z,
             mu=mu,
             x0=x0,
+            summed=0 * x0,
         )
         return first, Client(z, 0 * z, mu + np.inf, 0 * z)
 
@@ -199,20 +202,20 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         d = len(down.x) // down.points
         f, g = local.cuts(down.x, PARTS)
         none = f[..., :0]
-        H = own = terms = none
+        H = own = summed = terms = none
         if k == 1:
-            H, own = local.own_quadratic(down.x, d <= MANY)
+            H, own, summed = local.own_quadratic(down.x, d <= MANY)
             terms = local.terms()
         elif down.asked >= 0:
             H = local.curvature(down.x[down.asked * d : (down.asked + 1) * d], d <= MANY)
         if not len(down.z) or not _has_slopes(local):
-            return client, Up(f, g, H, own, terms, none, none, none, none)
+            return client, Up(f, g, H, own, summed, terms, none, none, none, none)
         client, squares = _consensus(client, down, local)
-        return client, Up(f, g, H, own, terms, client.x, squares, *local.cut())
+        return client, Up(f, g, H, own, summed, terms, client.x, squares, *local.cut())
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
         if k == 1:
-            server = server._replace(terms=up.terms)
+            server = server._replace(terms=up.terms, summed=up.summed)
         if len(server.z):
             server = _agreed(k, server, up) if len(up.z) else _without_consensus(server)
         with one_thread():
@@ -236,7 +239,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             return server.bound
         cuts, terms = _cuts(server), _terms(server)
         gap = server.f - server.bound
-        found = lower_bound(cuts, PARTS, terms, server.center, server.f, gap, radius, x0)
+        found = lower_bound(cuts, PARTS, terms, server.center, server.f, server.summed, gap, radius, x0)
         return max(server.bound, found.value)
 
     def _with_points(self, k: int, server: Server) -> Server:
@@ -407,25 +410,25 @@ def _evaluated(k: int, server: Server, up: Up) -> Server:
     cuts = _cuts(server)
     if k == 1 and np.isfinite(terms.floor):
         cuts = cuts.and_more(np.zeros((parts, d)), np.full(parts, terms.floor), np.arange(parts), k)
-    e = heights - np.einsum("lbd,ld->lb", slopes, points) - _rounding(points, heights, slopes, cuts)
+    summed = np.maximum(server.summed, largest(slopes.reshape(-1, d)))
+    e = heights - np.einsum("lbd,ld->lb", slopes, points) - _rounding(points, heights, summed)
     cuts = cuts.and_more(slopes.reshape(-1, d), e.ravel(), np.tile(np.arange(parts), len(points)), k)
     if len(up.p) and terms.l1 == 0:
-        cuts = cuts.and_more(up.p[None], up.a, np.array([ALL]), k)
+        cuts = cuts.and_more(up.p[None], up.a - _rounding(server.center[None], up.a, summed)[0], np.array([ALL]), k)
     f = heights.sum(axis=1) + [terms.quadratic(x) for x in points]
     best = int(np.argmin(f))
-    server = server._replace(t=_length(k, server, f, heights, slopes), **cuts._asdict())
+    server = server._replace(summed=summed, t=_length(k, server, f, heights, slopes), **cuts._asdict())
     server = _patient(server, f[best] < server.f and server.lanes[best] == MEAN)
     if f[best] < server.f:
         server = server._replace(center=points[best], heights=heights[best], f=float(f[best]))
     return server
 
 
-def _rounding(points: Array, heights: Array, slopes: Array, cuts: Cuts) -> Array:
+def _rounding(points: Array, heights: Array, summed: Array) -> Array:
     """How much a cut may be too high by rounding alone: much, if its point is far away in a direction in which f is
     nearly flat, where large products nearly cancel.
     """
-    size = np.maximum(largest(cuts.g), largest(slopes.reshape(-1, points.shape[1])))
-    return np.asarray(ROUNDING * (np.abs(heights) + (np.abs(points) @ size)[:, None]))
+    return np.asarray(ROUNDING * (np.abs(heights) + (np.abs(points) @ summed)[:, None]))
 
 
 def _parts_at(points: Array, up: Up, terms: Terms) -> tuple[Array, Array]:
@@ -469,5 +472,5 @@ def _without_consensus(server: Server) -> Server:
 def _bounded(k: int, server: Server) -> Server:
     """The best lower bound so far, and its cuts marked as used."""
     cuts, terms = _cuts(server), _terms(server)
-    found = lower_bound(cuts, PARTS, terms, server.center, server.f, server.f - server.bound)
+    found = lower_bound(cuts, PARTS, terms, server.center, server.f, server.summed, server.f - server.bound)
     return server._replace(bound=max(server.bound, found.value), used=cuts.marked(found.weights, k).used)

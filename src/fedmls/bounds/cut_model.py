@@ -174,6 +174,7 @@ def lower_bound(
     terms: Terms,
     center: Array,
     f: float,
+    summed: Array,
     gap: float = np.inf,
     radius: float = np.inf,
     x0: Array | None = None,
@@ -181,7 +182,8 @@ def lower_bound(
     """The best bound that the cuts give on f: over all x, or over the ball ‖x - x0‖ <= radius.
 
     Cuts of the l1 term, which are those of one more part, help to find the weights; the bound takes the term exactly.
-    center: about where the minimum is.  f: there.  gap: how far below that the last bound was.
+    center: about where the minimum is.  f: there.  summed: the absolute values, in each coordinate, that slopes are
+    sums of.  gap: how far below f the last bound was.
     """
     mine = cuts.part < parts
     loss = cuts if mine.all() else Cuts(*(field[mine] for field in cuts))
@@ -190,7 +192,7 @@ def lower_bound(
         weights = None if found is None else found[mine]
     else:
         weights = _highest(loss, _program(loss, parts, terms, radius, x0))
-    about, bounds = columns(loss, terms), [Bound(parts * terms.floor, np.zeros(len(loss.e)), -np.inf)]
+    about, bounds = columns(loss, terms, summed), [Bound(parts * terms.floor, np.zeros(len(loss.e)), -np.inf)]
     for _ in range(4):
         made = None if weights is None else normal(weights, loss.part, parts)
         if made is None:
@@ -228,8 +230,8 @@ def _proved(
 ) -> Bound:
     """What any weights that :func:`normal` made prove; nothing if too much is left of their slope."""
     p = weights @ cuts.g
-    a = float(weights @ cuts.e) - ROUNDING * (abs(f) + float(about.size @ np.abs(center)))
-    value = least(terms, a, p, radius, x0) if np.isfinite(radius) else -np.inf
+    a = float(weights @ cuts.e) - ROUNDING * abs(f) - float(about.error @ np.abs(center))
+    value = _in_ball(terms, a, p, about.error, radius, x0) if np.isfinite(radius) else -np.inf
     rest = excess(terms, p)
     if (np.abs(rest) > TINY * about.size).any():
         return Bound(value, weights, -np.inf)
@@ -237,6 +239,12 @@ def _proved(
     square = float(inside @ inside) / (2 * terms.l2) if terms.l2 > 0 else 0.0
     exact = a + float(rest @ center) - square
     return Bound(max(value, exact - doubt(cuts, about, terms, weights, rest, f, f - exact)), weights, exact)
+
+
+def _in_ball(terms: Terms, a: float, p: Array, error: Array, radius: float, x0: Array | None) -> float:
+    """What a + p·x with its terms is nowhere below in the ball, p being wrong by the error at most."""
+    start = 0.0 if x0 is None else float(error @ np.abs(x0))
+    return least(terms, a, p, radius, x0) - start - radius * float(np.linalg.norm(error))
 
 
 def shrunk(terms: Terms, p: Array) -> Array:
@@ -365,5 +373,6 @@ def _minimum(program: Program) -> Array | None:
     from scipy.optimize import linprog
 
     limits = np.column_stack([np.zeros(len(program.upper)), program.upper])
-    answer = linprog(program.cost, A_eq=program.A, b_eq=program.b, bounds=limits, method="highs")
+    cost = program.cost / max(float(np.abs(program.cost).max()), 1e-300)  # tolerances are absolute
+    answer = linprog(cost, A_eq=program.A, b_eq=program.b, bounds=limits, method="highs")
     return np.asarray(answer.x) if answer.status == 0 else None

@@ -11,8 +11,9 @@ Let f(x) <= f at the center, M_b the height of the highest cut of part b at x, a
 2Γ/σ_i along the i-th right singular vector of these equations' matrix, if σ_i is its singular value. Penalised
 coordinates are not unknowns here: their l2 or l1 term says how far they can be.
 
-Columns are taken in units of their largest slope. A direction in which no cut has a slope of more than FLAT of that is
-one in which f is constant: columns are collinear, as those of all levels of a category are with the intercept.
+Columns are taken in units of their largest slope. Slopes of rows may cancel in it: what is rounded is the sum of their
+absolute values, which clients tell. A direction in which no cut has a slope of more than FLAT is taken for one in which
+f is constant: columns are collinear, as those of all levels of a category are with the intercept.
 """
 
 from typing import Any, NamedTuple
@@ -22,26 +23,30 @@ import numpy as np
 from fedmls.bounds.cuts import ALL, Cuts, Terms, largest
 from fedmls.types import Array
 
-ROUNDING = 64 * 2.0**-53  # relative: of sums of products over rows and coordinates
+ROUNDING = 256 * 2.0**-53  # relative: of sums over rows, block by block, parts and clients
 FLAT = 1e-13
 
 
 class Columns(NamedTuple):
-    """Of a set of cuts: the largest slope in each coordinate; which have no term of their own, and any slope; and
-    orthonormal directions in these, in units of the slopes, in which f is not constant."""
+    """Of a set of cuts: the largest slope in each coordinate, and the errors of slopes; which coordinates have no term
+    of their own, and any slope; and orthonormal directions in these, in units of the slopes, in which f is not
+    constant."""
 
     size: Array
+    error: Array
     free: Any
     directions: Array
 
 
-def columns(cuts: Cuts, terms: Terms) -> Columns:
+def columns(cuts: Cuts, terms: Terms, summed: Array) -> Columns:
+    """summed: the absolute values, in each coordinate, that slopes are sums of."""
     size = largest(cuts.g)
+    error = ROUNDING * np.maximum(size, summed)
     free = np.flatnonzero((size > 0) & (np.arange(terms.dimension) >= terms.held))
     if not len(free):
-        return Columns(size, free, np.empty((0, 0)))
+        return Columns(size, error, free, np.empty((0, 0)))
     _, sigma, directions = np.linalg.svd(cuts.g[:, free] / size[free], full_matrices=False)
-    return Columns(size, free, directions[sigma > FLAT * sigma[0]])
+    return Columns(size, error, free, directions[sigma > FLAT * sigma[0]])
 
 
 def doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array, f: float, gap: float) -> float:
@@ -50,16 +55,19 @@ def doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array,
 
     rest: what is left of the weighted slopes.  f: at the center.  gap: between that and the bound.
     """
-    used = np.flatnonzero(weights > 0)
+    used, held = np.flatnonzero(weights > 0), terms.held
     mean = np.zeros(terms.dimension)  # of absolute slopes; the cuts may be so large that no copy of them is made
     for j in used:
         mean += weights[j] * np.abs(cuts.g[j])
-    error = np.abs(rest) + ROUNDING * np.where(mean > 0, about.size, 0.0)  # a slope of exactly 0 is that of no row
+    if about.error[held:][about.size[held:] == 0].any():
+        return np.inf  # rows cancel in every cut
+    none = (mean == 0) & (np.arange(terms.dimension) >= held)  # a slope of exactly 0 is that of no row
+    error = np.abs(rest) + np.where(none, 0.0, about.error)
     factor, parts = _factor(cuts, about, used, weights, error), int(cuts.part.max()) + 1
     for most in max(gap, ROUNDING * abs(f)) * 4.0 ** np.arange(1, 20):
         far = _reach(terms, f - parts * terms.floor, most)
-        lost = far * _dual_norm(terms, error[: terms.held])
-        paid = lost + factor * (2 * most + far * _dual_norm(terms, mean[: terms.held]))
+        lost = far * _dual_norm(terms, error[:held])
+        paid = lost + factor * (2 * most + far * _dual_norm(terms, mean[:held]))
         if gap + paid <= most:
             return float(paid)
     return np.inf

@@ -96,7 +96,7 @@ class BaseLocal(ABC):
     def curvature(self, x: Array, full: bool) -> Array: ...
 
     @abstractmethod
-    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]: ...
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array, Array]: ...
 
     @abstractmethod
     def terms(self) -> Array: ...
@@ -334,13 +334,13 @@ class RowsLocal(BaseLocal):
         self._full_passes(1)
         return self._flat(found)
 
-    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array, Array]:
         with one_thread():
-            H, q, passes = curvature.own_quadratics(self.problem, self.blocks, x0, self.n, full, self._stream())
+            H, q, sizes, passes = curvature.own_quadratics(self.problem, self.blocks, x0, self.n, full, self._stream())
         self.steps += passes
         self.subgradients += int(passes.sum())
         self.rows_read += int(passes @ self._own_rows)
-        return self._flat(H), self._flat(q)
+        return self._flat(H), self._flat(q), self._flat(sizes)
 
     def terms(self) -> Array:
         p = self.problem
@@ -451,8 +451,9 @@ class OracleLocal(BaseLocal):
         d = self.dimension
         return np.asarray(self._out(np.zeros((len(self.ids), d * (d + 1) // 2 if full else d))))
 
-    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array]:
-        return self.curvature(x0, full), np.asarray(self._out(np.zeros((len(self.ids), self.dimension))))
+    def own_quadratic(self, x0: Array, full: bool) -> tuple[Array, Array, Array]:
+        zeros = np.asarray(self._out(np.zeros((len(self.ids), self.dimension))))
+        return self.curvature(x0, full), zeros, zeros
 
     def terms(self) -> Array:
         return np.asarray(self._out(np.tile([0.0, 0.0, 0.0, -np.inf], (len(self.ids), 1))))

@@ -58,9 +58,11 @@ def curvatures(problem: "Problem", clients: Integers, x: Array, n: int, full: bo
 
 def own_quadratics(
     problem: "Problem", clients: Integers, x0: Array, n: int, full: bool, stream: Stream
-) -> tuple[Array, Array, Integers]:
+) -> tuple[Array, Array, Array, Integers]:
     """Of each of these clients H and q = H x - p at about its own minimum x from x0, with the slope p and the curvature
-    H there; and how many passes over the client's rows that took. stream: for the order of its rows.
+    H there; what Σ_j c_j |s_j a_j| is at most, coordinate by coordinate, over all slopes s_j of the loss, or of a
+    smooth one up to twice the largest at x0; and how many passes over the client's rows that took. stream: for the
+    order of its rows.
 
     The f_i are about x·H_i x/2 - q_i·x, so that the minimum of their mean solves H x = q. It is some way from the x of
     most clients: H is that of a parabola above the loss, p the mean slope over a width.
@@ -69,10 +71,10 @@ def own_quadratics(
     l2 = np.where(np.arange(problem.dimension) < problem.penalised, problem.l2, 0.0)
     wide, near = (_shares(share, problem, rows, n) for share in (OWN_SHARE, SLOPE_SHARE))
     fitted = FITTED if loss.is_classification else 0.0
-    own = Own(REACH[loss.is_polyhedral], PASSES, fitted, BLUR, wide, near)
+    own = Own(REACH[loss.is_polyhedral], PASSES, fitted, BLUR, loss.lipschitz(), wide, near)
     room = np.empty(len(problem.y))
-    H, q, passes = curvature_rows.own_quadratics(rows, x0, l2, full, own, stream, room)
-    return H, q, passes + 3  # one for the start, one for how well it fits, one for H and p
+    H, q, sizes, passes = curvature_rows.own_quadratics(rows, x0, l2, full, own, stream, room)
+    return H, q, sizes, passes + 3  # one for the start, one for how well it fits, one for H and p
 
 
 def _shares(share: float, problem: "Problem", rows: Rows | DualRows, n: int) -> Array:

@@ -20,6 +20,7 @@ class Own(NamedTuple):
 
     reach: how far they may be.  passes: at most.  fitted: of the loss at the start, for a classifier, otherwise 0: who
     fits its rows so well stays there.  blur: of the distance from kinks at the start, the least width.
+    steep: the largest slope of the loss.
     wide, near: the share of each client's predictions that count as near a kink, for the curvature and for the slope.
     """
 
@@ -27,6 +28,7 @@ class Own(NamedTuple):
     passes: int
     fitted: float
     blur: float
+    steep: float
     wide: Array
     near: Array
 
@@ -49,16 +51,19 @@ def curvatures(rows: Rows, loss: LossKind, x: Array, shares: Array, full: bool) 
 @njit(cache=True, nogil=True)
 def own_quadratics(
     rows: DualRows, x0: Array, l2: Array, full: bool, own: Own, stream: Stream, slopes: Array
-) -> tuple[Array, Array, Integers]:
-    """H, H x - p, and the passes it took, of each client (:func:`fedmls.local.curvature.own_quadratics`)."""
+) -> tuple[Array, Array, Array, Integers]:
+    """H, H x - p, what absolute values in a subgradient come to, at most, and the passes it took, of each client
+    (:func:`fedmls.local.curvature.own_quadratics`)."""
     X, loss, n, d = rows.X, rows.loss, len(own.wide), len(x0)
     out, q, used = np.empty((n, _numbers(d, full))), np.empty((n, d)), np.empty(n, np.int64)
+    sizes = np.empty((n, d))
     for i in range(n):
         first, last = rows.first[i], rows.last[i]
         b, c, start = rows.labels[first:last], rows.weights[first:last], _predictions(X, first, last, x0)
         slopes[first:last] = 0.0
         counter = first_counter(stream, i)
-        x, used[i] = own_minimum(rows, i, slopes, x0, own.reach, l2, own.passes, OWN_ROWS, counter)
+        x, used[i], masses = own_minimum(rows, i, slopes, x0, own.reach, l2, own.passes, OWN_ROWS, counter)
+        sizes[i] = _steepest(loss, start, b, own.steep) * np.sqrt(c.sum() * masses)
         at = _predictions(X, first, last, x)
         if _total(loss, c, at, b) < own.fitted * _total(loss, c, start, b):
             x, at = x0, start
@@ -72,7 +77,7 @@ def own_quadratics(
             out[i] = squares(X, first, weights, d)
             q[i] = out[i] * x
         _add_slopes(X, first, -c * mean_slopes(loss, at, b, own.near[i], least), q[i])
-    return out, q, used
+    return out, q, sizes, used
 
 
 @njit(cache=True, nogil=True)
@@ -116,6 +121,17 @@ def _total(loss: LossKind, c: Array, p: Array, b: Array) -> float:
 @njit(cache=True, nogil=True)
 def _is_smooth(loss: LossKind) -> bool:
     return loss.code == SQUARED_HINGE or loss.code == HUBER or loss.code == LOGISTIC
+
+
+@njit(cache=True, nogil=True)
+def _steepest(loss: LossKind, p: Array, b: Array, limit: float) -> float:
+    """How steep the loss is at most: of a smooth one, twice as much as at these predictions."""
+    if not _is_smooth(loss):
+        return limit
+    most = 0.0
+    for j in range(p.shape[0]):
+        most = max(most, abs(slope(loss, p[j], b[j])))
+    return min(limit, 2.0 * most)
 
 
 @njit(cache=True, nogil=True)

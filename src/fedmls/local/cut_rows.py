@@ -13,6 +13,7 @@ from fedmls.losses import LossKind, slope, value
 from fedmls.types import Array
 
 PIECE = 2**16  # rows
+BLOCK = 64  # rows of a part that are summed by themselves
 SETTLED = 1e-6  # of the squared distance from the start: a pass that moves less is the last
 
 
@@ -21,19 +22,25 @@ def part_cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, 
     """The value Σ c_j ℓ(a_j·x) and a subgradient of each part of each client's rows, at each point x.
 
     Arrays of shape (clients, points, parts) and (clients, points, parts, d). The rows of a client are dealt out to the
-    parts in turn, and read once for all points.
+    parts in turn, and read once for all points. They are summed block by block: bounds are made of these numbers, and
+    in one long sum of equal rows all roundings may go the same way.
     """
     X, b, c, n = rows.X, rows.labels, rows.weights, rows.first.shape[0]
     f, g = np.zeros((n, len(x), parts)), np.zeros((n, len(x), parts, x.shape[1]))
+    height, slopes = np.zeros((len(x), parts)), np.zeros((len(x), parts, x.shape[1]))
     for i in range(n):
-        for row in range(rows.first[i], rows.last[i]):
-            part = (row - rows.first[i]) % parts
-            for r in range(len(x)):
-                p = dot(X, row, x[r])
-                f[i, r, part] += c[row] * value(loss, p, b[row])
-                s = c[row] * slope(loss, p, b[row])
-                if s != 0.0:
-                    add(X, row, s, g[i, r, part])
+        for start in range(rows.first[i], rows.last[i], BLOCK * parts):
+            height[:], slopes[:] = 0.0, 0.0
+            for row in range(start, min(start + BLOCK * parts, rows.last[i])):
+                part = (row - start) % parts
+                for r in range(len(x)):
+                    p = dot(X, row, x[r])
+                    height[r, part] += c[row] * value(loss, p, b[row])
+                    s = c[row] * slope(loss, p, b[row])
+                    if s != 0.0:
+                        add(X, row, s, slopes[r, part])
+            f[i] += height
+            g[i] += slopes
     return f, g
 
 
@@ -96,29 +103,29 @@ def own_minimum(
     passes: int,
     most: int,
     counter: np.uint64,
-) -> tuple[Array, int]:
+) -> tuple[Array, int, Array]:
     """Towards argmin Σ c_j ℓ(a_j·x) + Σ_k l2_k x_k²/2 + Σ_k D_k (x_k - start_k)²/(2μ), over a client's rows.
 
     D has the mean squares of the columns, and μ = reach f/Σ_k g_k²/D_k with f and g at the start, which is Polyak's
     step for f* = 0 times ``reach``. By passes of dual coordinate ascent from the slopes s = 0 of the rows, which are
     changed in place, until x no longer moves much. Of more than ``most`` rows every second, third, ... one stands for
     the others: passes in random order over rows that leave the processor's cache are slow, and so many tell enough.
-    Returns x, and how many passes over all rows its work is worth.
+    Returns x, how many passes over all rows its work is worth, and Σ_j c_j a_j², coordinate by coordinate.
     """
     X, b, c, loss = rows.X, rows.labels, rows.weights, rows.loss
     first, last = rows.first[client], rows.last[client]
     d, m = start.shape[0], last - first
-    D, g, f = np.zeros(d), np.zeros(d), 0.0
+    masses, g, f = np.zeros(d), np.zeros(d), 0.0
     for row in range(first, last):
         p = dot(X, row, start)
         f += c[row] * value(loss, p, b[row])
         add(X, row, c[row] * slope(loss, p, b[row]), g)
-        add_squares(X, row, c[row], D)
-    D /= max(c[first:last].sum(), 1e-300)
+        add_squares(X, row, c[row], masses)
+    D = masses / max(c[first:last].sum(), 1e-300)
     D[D == 0.0] = 1.0
     steepness = (g * g / D).sum()
     if not (f > 0.0 and steepness > 0.0):
-        return start.copy(), 0
+        return start.copy(), 0, masses
     stride = (m - 1) // most + 1
     order = np.arange(first, last, stride)
     pull = D * (steepness / (reach * f)) / stride
@@ -133,7 +140,7 @@ def own_minimum(
         counter = draw(order, len(order), len(order), counter)
         coordinate_pass(rows, ascent, order)
         moved, used = _distance(pull, x, before), used + 1
-    return x, -(-used // stride)
+    return x, -(-used // stride), masses
 
 
 @njit(cache=True, nogil=True)
