@@ -46,8 +46,9 @@ as soon as the cuts span, and f* is never below it.
 Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of t, whatever the metric between two
 bounds; the lower bound, in every exchange. Measured: all that is said of few exchanges.
 
-Down L vectors, up L B vectors and the curvature. All rows are read, whatever the batch: L + 1 times in an exchange,
-up to 100 times more in the first one, and with consensus lanes 60 times more in each.
+Down L vectors, up L B vectors and the curvature, in the first exchange two vectors more. All rows are read, whatever
+the batch: L + 1 times in an exchange, up to 100 times more in the first one, and with consensus lanes 60 times more in
+each.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -75,6 +76,7 @@ RATIO = 4.0  # between the step lengths of two lanes
 # In place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither.
 OWN, MEAN, PROBE = 0.0, -1.0, -2.0
 SAME = 1e-12
+PROVED = 1e-10  # of f: a gap that is small enough; rounding leaves some 1e-12
 AHEAD = 0.01  # of f: as long as more is not yet proved, the model is ahead of the points evaluated
 
 
@@ -311,7 +313,7 @@ def _shaped(ridge: Array, H: Array) -> Array:
 
 def _unproved(server: Server) -> bool:
     """Whether there is still something to prove, and probes have not been tried for it."""
-    gap, least = server.f - server.bound, 1e-12 * abs(server.f)
+    gap, least = server.f - server.bound, PROVED * abs(server.f)
     return len(server.center) <= MANY and gap > least and server.f < server.probed - least
 
 
