@@ -192,9 +192,12 @@ def lower_bound(
         weights = None if found is None else found[mine]
     else:
         weights = _highest(loss, _program(loss, parts, terms, radius, x0))
-    about, bounds = columns(loss, terms, summed), [Bound(parts * terms.floor, np.zeros(len(loss.e)), -np.inf)]
+    floor = Bound(parts * terms.floor, np.zeros(len(cuts.e)), -np.inf)
+    if weights is None:
+        return floor
+    about, bounds = columns(loss, terms, summed), [floor._replace(weights=np.zeros(len(loss.e)))]
     for _ in range(4):
-        made = None if weights is None else normal(weights, loss.part, parts)
+        made = normal(weights, loss.part, parts)
         if made is None:
             break
         bounds.append(_proved(loss, about, terms, made, center, f, radius, x0))

@@ -59,9 +59,7 @@ def doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array,
     mean = np.zeros(terms.dimension)  # of absolute slopes; the cuts may be so large that no copy of them is made
     for j in used:
         mean += weights[j] * np.abs(cuts.g[j])
-    if about.error[held:][about.size[held:] == 0].any():
-        return np.inf  # rows cancel in every cut
-    none = (mean == 0) & (np.arange(terms.dimension) >= held)  # a slope of exactly 0 is that of no row
+    none = (mean == 0) & (np.arange(terms.dimension) >= held)  # of no row, or of equal ones: nothing is rounded
     error = np.abs(rest) + np.where(none, 0.0, about.error)
     factor, parts = _factor(cuts, about, used, weights, error), int(cuts.part.max()) + 1
     for most in max(gap, ROUNDING * abs(f)) * 4.0 ** np.arange(1, 20):
