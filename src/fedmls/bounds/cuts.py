@@ -46,6 +46,11 @@ class Cuts(NamedTuple):
     def none(cls, d: int) -> "Cuts":
         return cls(np.empty((0, d)), np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
 
+    @property
+    def parts(self) -> int:
+        """How many there are; the loss is their sum."""
+        return int(self.part.max()) + 1
+
     def and_more(self, g: Array, e: Array, part: Any, k: int) -> "Cuts":
         used = np.full(len(e), k, np.int64)
         return Cuts(*(np.concatenate(two) for two in zip(self, (g, e, part, used), strict=True)))

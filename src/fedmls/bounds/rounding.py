@@ -61,9 +61,9 @@ def doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array,
         mean += weights[j] * np.abs(cuts.g[j])
     none = (mean == 0) & (np.arange(terms.dimension) >= held)  # of no row, or of equal ones: nothing is rounded
     error = np.abs(rest) + np.where(none, 0.0, about.error)
-    factor, parts = _factor(cuts, about, used, weights, error), int(cuts.part.max()) + 1
+    factor = _factor(cuts, about, used, weights, error)
     for most in max(gap, ROUNDING * abs(f)) * 4.0 ** np.arange(1, 20):
-        far = _reach(terms, f - parts * terms.floor, most)
+        far = _reach(terms, f - cuts.parts * terms.floor, most)
         lost = far * _dual_norm(terms, error[:held])
         paid = lost + factor * (2 * most + far * _dual_norm(terms, mean[:held]))
         if gap + paid <= most:
@@ -76,8 +76,7 @@ def _factor(cuts: Cuts, about: Columns, used: Any, weights: Array, error: Array)
     size, free, directions = about.size[about.free], about.free, about.directions
     if not error[free].any():
         return 0.0
-    parts = int(cuts.part.max()) + 1
-    owner = (cuts.part[used, None] == np.arange(parts)) | (cuts.part[used, None] == ALL)
+    owner = (cuts.part[used, None] == np.arange(cuts.parts)) | (cuts.part[used, None] == ALL)
     slopes = (cuts.g[np.ix_(used, free)] / size) @ directions.T
     _, sigma, V = np.linalg.svd(weights[used, None] * np.hstack([slopes, -1.0 * owner]))
     sigma = np.concatenate([np.abs(sigma), np.zeros(len(V) - len(sigma))])  # LAPACK has zeros with a minus sign
