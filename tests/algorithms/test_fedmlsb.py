@@ -13,6 +13,7 @@ from scipy import sparse
 
 import fedmls
 from fedmls.algorithms import fedmlsb
+from fedmls.bounds import cuts
 from fedmls.local.curvature import packed, unpacked
 from fedmls.local.curvature_rows import bends
 from fedmls.local.random import draw, stream
@@ -428,27 +429,47 @@ def test_any_number_of_lanes_gets_there(lanes):
 
 
 @pytest.mark.slow
-def test_memory_and_the_servers_work_stay_bounded_and_nothing_is_lost():
+def test_memory_and_the_servers_work_stay_bounded_and_nothing_is_lost(monkeypatch):
     """A thousand exchanges with room for few cuts: still the optimum, and no more cuts than there is room for."""
     problem = lad(n=4, m=60, columns=3)
-    most, room = 0, fedmlsb.MOST
-    try:
-        fedmlsb.MOST = 20
-        simulation = Simulation(fedmls.FedMLSB(), problem, RunConfig(1000, certificate=True))
-        for _ in simulation.play():
-            most = max(most, len(simulation.at.server.e))
-    finally:
-        fedmlsb.MOST = room
-    assert most <= 20 + 4 + PARTS + (3 + 5) * PARTS  # and mixtures, and those of three lanes and five probes
+    most = 0
+    monkeypatch.setattr(fedmlsb, "MOST", 20)
+    monkeypatch.setattr(cuts, "EARLY", 5)
+    monkeypatch.setattr(fedmlsb, "DONE", -1.0)
+    simulation = Simulation(fedmls.FedMLSB(), problem, RunConfig(1000, certificate=True))
+    for _ in simulation.play():
+        most = max(most, len(simulation.at.server.e))
+    assert most <= 5 + 20 + 4 + PARTS + (3 + 5) * PARTS  # and mixtures, and those of three lanes and five probes
     history = simulation.result().history
     assert history["relative_gap"].iloc[-1] <= 1e-9
     assert history["certified_gap"].iloc[-1] <= 1e-6 * problem.optimum.value
 
 
+def test_kinks_in_many_columns_are_followed_to_the_last_digits():
+    """Nearly all cuts in memory go through one point then, and most programs have many solutions."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 40))
+    y = X @ rng.normal(size=40) + rng.standard_t(2, size=600)
+    problem = fedmls.Problem(X, y, clients=np.arange(600) % 6, loss="absolute", l2=1e-3)
+    run = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=60, certificate=True)
+    assert run.history["relative_gap"].iloc[-1] <= 1e-11
+    assert run.history["certified_gap"].iloc[-1] <= 1e-10 * problem.optimum.value
+
+
+def test_when_all_is_proved_the_center_alone_is_sent():
+    simulation = Simulation(fedmls.FedMLSB(), lad(n=4, m=60, columns=3), RunConfig(200, certificate=True))
+    servers = [simulation.at.server for _ in simulation.play()]
+    done = [server for server in servers if server.f - server.bound <= fedmlsb.DONE * server.f]
+    assert 100 < len(done) < 200
+    assert all(np.array_equal(server.x, server.center) for server in done[2:])
+    assert len(done[-1].e) == len(done[0].e)
+
+
 def test_a_solver_that_always_gives_up_does_not_end_the_run(monkeypatch):
     from fedmls.bounds import cut_model
 
-    monkeypatch.setattr(cut_model, "_solved", lambda *_: (np.zeros(1), None))
+    monkeypatch.setattr(cut_model, "_by_daqp", lambda *_: None)
+    monkeypatch.setattr(cut_model, "_by_piqp", lambda *_: None)
     history = fedmls.simulate(fedmls.FedMLSB(), svm(), rounds=5, certificate=True).history
     assert len(history) == 5
     assert np.isfinite(history["objective"]).all()

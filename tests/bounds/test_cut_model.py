@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmls.bounds import cut_model
-from fedmls.bounds.cut_model import lower_bound, normal, proximal_point
+from fedmls.bounds import cuts as bounds_cuts
+from fedmls.bounds.cut_model import lower_bound, mixture, normal, proximal_point
 from fedmls.bounds.cuts import ALL, Cuts, Terms
 from fedmls.bounds.rounding import columns
 
@@ -76,7 +77,7 @@ def test_cuts_of_any_size_and_duplicates_are_no_trouble(unit):
     assert np.allclose(again.x, once.x, rtol=1e-5, atol=1e-7)
 
 
-def test_clarabel_takes_over_where_daqp_gives_up(monkeypatch):
+def test_another_solver_takes_over_where_daqp_gives_up_or_is_wrong(monkeypatch):
     import daqp
 
     rng = np.random.default_rng(1)
@@ -85,8 +86,36 @@ def test_clarabel_takes_over_where_daqp_gives_up(monkeypatch):
     expected = proximal_point(*asked)
     monkeypatch.setattr(daqp, "solve", lambda *_, **__: (np.zeros(8), 0.0, -4, {"lam": np.zeros(20)}))
     assert np.allclose(proximal_point(*asked).x, expected.x, atol=1e-6)
-    monkeypatch.setattr(cut_model, "_solved_by_clarabel", lambda *_: (np.zeros(5), None))
+    monkeypatch.setattr(daqp, "solve", lambda *_, **__: (np.zeros(8), 0.0, 1, {"lam": np.ones(20)}))
+    assert np.allclose(proximal_point(*asked).x, expected.x, atol=1e-6)
+    monkeypatch.setattr(daqp, "solve", lambda *_, **__: (np.zeros(8), 0.0, -4, {"lam": np.zeros(20)}))
+    monkeypatch.setattr(cut_model, "_by_piqp", lambda *_: None)
     assert proximal_point(*asked) is None
+
+
+@pytest.mark.parametrize("offset", [1e-3, 1e3, 1e8])
+def test_cuts_that_are_all_below_the_heights_by_as_much_change_no_step(offset):
+    """So they are where heights are rounded: DAQP then went there in thousands of small steps."""
+    rng = np.random.default_rng(4)
+    cuts = random_cuts(rng, 30, 5)
+    at = heights(cuts, np.zeros(5), 3)
+    below = at[cuts.part] - cuts.at(np.zeros(5))
+    length = float(np.linalg.norm(mixture(cuts.g, below, cuts.part, 3) @ cuts.g))
+    expected = mixture(cuts.g, below, cuts.part, 3, length)
+    found = mixture(cuts.g, below + offset, cuts.part, 3, length)
+    assert np.allclose(found @ cuts.g, expected @ cuts.g, atol=1e-6 * max(1, 1e-9 * offset))
+
+
+def test_an_interior_points_weights_are_of_no_more_cuts_than_it_takes(monkeypatch):
+    """All cuts go through one point, as near a kink: then weights are many, and an interior point is amid them."""
+    rng = np.random.default_rng(6)
+    g = rng.choice([-1.0, 1.0], size=(200, 6)) + np.array([2.0, 0, 0, 0, 0, 0])
+    cuts = Cuts(g, np.zeros(200), np.zeros(200, np.int64), np.zeros(200, np.int64))
+    asked = (cuts, np.zeros(6), np.zeros(1), np.zeros(6), np.ones(6), 1.0)
+    monkeypatch.setattr(cut_model, "_by_daqp", lambda *_: None)
+    step = proximal_point(*asked)
+    assert (step.weights > 0).sum() <= 7
+    assert np.allclose(step.x, reference(cuts, 1, np.zeros(6), np.zeros(6), np.ones(6), 1.0)[0], atol=1e-6)
 
 
 def test_numbers_that_are_not_finite_make_no_step():
@@ -160,13 +189,15 @@ def test_cuts_that_do_not_span_prove_the_floor_and_a_radius_helps():
     assert -6.0 < near <= heights(cuts, np.zeros(9), 3).sum()
 
 
-def test_pruning_keeps_what_was_used_and_a_mixture_of_the_rest():
+def test_pruning_keeps_what_was_used_and_a_mixture_of_the_rest(monkeypatch):
     rng = np.random.default_rng(5)
     cuts = random_cuts(rng, 30, 4, 3)
     at = heights(cuts, np.zeros(4), 3)
     step = proximal_point(cuts, np.zeros(4), at, np.zeros(4), np.ones(4), 1.0)
+    monkeypatch.setattr(bounds_cuts, "EARLY", 2)
     fewer = cuts.marked(step.weights, 7).pruned(12, step.weights, 7)
-    assert len(fewer.e) == 12 + 3  # one mixture for each part
+    assert len(fewer.e) == 2 + 12 + 3  # one mixture for each part
+    assert np.array_equal(fewer.g[:2], cuts.g[:2])
     kept = {tuple(row) for row in fewer.g}
     assert all(tuple(cuts.g[j]) in kept for j in np.flatnonzero(step.weights > 1e-6))
     for x in rng.normal(size=(50, 4)):  # the mixtures are cuts too

@@ -76,7 +76,8 @@ RATIO = 4.0  # between the step lengths of two lanes
 # In place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither.
 OWN, MEAN, PROBE = 0.0, -1.0, -2.0
 SAME = 1e-12
-PROVED = 1e-10  # of f: a gap that is small enough; rounding leaves some 1e-12
+PROVED = 1e-10  # of f: a gap for which no probes are sent; rounding leaves some 1e-12
+DONE = 1e-11  # of f: a gap for which nothing is done any more
 AHEAD = 0.01  # of f: as long as more is not yet proved, the model is ahead of the points evaluated
 
 
@@ -216,6 +217,8 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         return client, Up(f, g, H, own, summed, terms, client.x, squares, *local.cut())
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
+        if _is_done(server):
+            return server
         if k == 1:
             server = server._replace(terms=up.terms, summed=up.summed)
         if len(server.z):
@@ -276,6 +279,8 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         are dropped."""
         terms, cuts = _terms(server), _cuts(server)
         H, found = unpacked(server.H, terms.dimension), list[tuple[Array, float]]()
+        if _is_done(server):
+            return server, found
         main, about = np.zeros(len(cuts.e)), length_for(server.f - server.bound)
         for length in RATIO ** (np.arange(self.lanes) - (self.lanes - 1) / 2):
             step = proximal_point(cuts, server.center, server.heights, terms.ridge, H, server.t * length, about)
@@ -287,6 +292,11 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
                 found.append((step.x, float(length)))
         cuts = cuts.pruned(MOST + (terms.dimension if terms.dimension <= MANY else 0), main, k)
         return server._replace(**cuts._asdict()), found
+
+
+def _is_done(server: Server) -> bool:
+    """Whether the center is proved to be the minimum, but for rounding; it alone is sent from then on."""
+    return bool(server.f < np.inf and server.f - server.bound <= DONE * abs(server.f))
 
 
 def _is_first(server: Server) -> bool:
@@ -475,4 +485,5 @@ def _bounded(k: int, server: Server) -> Server:
     """The best lower bound so far, and its cuts marked as used."""
     cuts, terms = _cuts(server), _terms(server)
     found = lower_bound(cuts, PARTS, terms, server.center, server.f, server.summed, server.f - server.bound)
-    return server._replace(bound=max(server.bound, found.value), used=cuts.marked(found.weights, k).used)
+    server = server._replace(bound=max(server.bound, found.value), used=cuts.marked(found.weights, k).used)
+    return _without_consensus(server._replace(own=server.center)) if _is_done(server) else server

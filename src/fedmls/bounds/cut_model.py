@@ -3,7 +3,7 @@
 The loss is a sum of parts h_b, none of which a cut j of part b is above: h_b(x) >= e_j + g_j·x. The model is
 Σ_b max_j (e_j + g_j·x) plus the l2 term, which is known exactly; a cut of all parts together bounds their sum. The
 minimum of the model plus ‖x - c‖²/(2t), in a metric, is a small quadratic program (DAQP: Arnström, Bemporad, Axehill
-2022; Clarabel where that gives up).
+2022; PIQP: Schwan, Jiang, Kuhn, Jones 2023, where that gives up).
 
 A bound on f* from below is the minimum of the model over all x. Its dual has a weight for each cut, those of a part
 summing to 1; with an l2 term it is a quadratic program, without one a linear one (HiGHS). No solver is believed: the
@@ -12,6 +12,7 @@ coordinates without an l2 term it needs Σ_j α_j g_j = 0, which solvers and rou
 corrected for it, and what is left is paid for (:mod:`fedmls.bounds.rounding`).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,13 @@ from fedmls.types import Array
 
 LEAST = 1e-200  # less in all is none
 TINY = 1e-12  # of the largest slopes: more must not be left
+LONGEST = 30.0  # solution of a scaled program
+ACCURATE = 1e-4  # of a program's value: less may be left between it and its dual's
+ALIKE = 1e-8  # two mixtures, if they differ by no more
 DOUBT = 0.05  # of the gap: if rounding may cost more, other weights are tried
+
+
+Solver = Callable[[Array, Array, Array], Array | None]
 
 
 class Step(NamedTuple):
@@ -73,26 +80,67 @@ def length_for(gap: float) -> float:
 
 
 def mixture(G: Array, below: Array, part: Any, parts: int, length: float = 0.0) -> Array | None:
-    """Weights of the cuts at the minimum over y of ‖y‖²/2 + Σ_b max_j (G_j·y - below_j); None if no solver finds it.
+    """Weights of the cuts at the minimum over y of ‖y‖²/2 + Σ_b max_j (G_j·y - below_j); None if no solver finds any.
 
-    The program is scaled by the length of its solution, as given or as found by a first try: far from it the heights of
-    most cuts are large numbers, among which an absolute tolerance would lose the few that matter.
+    No solver is believed: weights that leave too much between the program's value and its dual's are left for another
+    solver's, if those are better.
     """
     if not (np.isfinite(G).all() and np.isfinite(below).all()):
         return None
     owner = np.where(part[:, None] == ALL, -1.0, 0.0) - (part[:, None] == np.arange(parts))
+    below = below + owner @ _least_of_each(below, part, parts)  # else the rounding of heights may be all there is
     basis = G if len(G) >= G.shape[1] else _root(G)
-    unit = length or float(np.sqrt((G * G).sum(axis=1).max())) or 1.0
+    steepest = float(np.sqrt((G * G).sum(axis=1).max()))
+    best, least_left = None, np.inf
+    for solver in (_by_daqp, _by_piqp):
+        found = _scaled(solver, basis, below, owner, steepest, length)
+        weights = None if found is None else normal(found, part, parts)
+        if weights is None:
+            continue
+        left, value = _left_over(basis, below, part, parts, weights)
+        if left < least_left:
+            best, least_left = weights, left
+        if left <= max(ACCURATE * abs(value), ROUNDING * steepest**2):
+            break
+    return best
+
+
+def _least_of_each(below: Array, part: Any, parts: int) -> Array:
+    """The least of each part; 0 where it has no cut."""
+    smallest = np.full(parts, np.inf)
+    np.minimum.at(smallest, part[part != ALL], below[part != ALL])
+    return np.where(np.isfinite(smallest), smallest, 0.0)
+
+
+def _left_over(G: Array, below: Array, part: Any, parts: int, weights: Array) -> tuple[float, float]:
+    """How far the dual's value at the weights is below that of their y, and the former."""
+    y = -(G.T @ weights)
+    heights, square = G @ y - below, float(y @ y) / 2
+    each = np.full(parts, -np.inf)
+    np.maximum.at(each, part[part != ALL], heights[part != ALL])
+    highest = max(float(each.sum()), float(heights[part == ALL].max(initial=-np.inf)))
+    value = -square - float(weights @ below)
+    return square + highest - value, value
+
+
+def _scaled(solver: Solver, G: Array, below: Array, owner: Array, steepest: float, length: float) -> Array | None:
+    """The weights that a solver finds for the program scaled by the length of its solution, as given or as found by a
+    first try: far from it the heights of most cuts are large numbers, among which an absolute tolerance would lose the
+    few that matter."""
+    unit = length or steepest or 1.0
     found = None
     for _ in range(3):
-        y, weights = _solved(basis / unit, below / unit**2, owner)
-        if weights is None:
+        near = below <= 2 * LONGEST * unit * steepest  # others are below these wherever ‖y‖ <= LONGEST * unit
+        some = solver(G[near] / unit, below[near] / unit**2, owner[near])
+        if some is None or not np.isfinite(some).all():
             break
-        found, size = weights, float(np.linalg.norm(y))
-        if 0.03 < size < 30 or size == 0:
+        found = np.zeros(len(G))
+        found[near] = some
+        size = float(np.linalg.norm(found @ G)) / unit
+        if 0.03 < size < LONGEST or size == 0:
             break
         unit *= size
-    return None if found is None else normal(found, part, parts)
+    return found
 
 
 def _root(G: Array) -> Array:
@@ -121,43 +169,55 @@ def normal(weights: Array, part: Any, parts: int) -> Array | None:
     return np.where(part == ALL, w, w * shares[own])
 
 
-def _solved(G: Array, below: Array, owner: Array) -> tuple[Array, Array | None]:
-    """(y, weights) of min ‖y‖²/2 + Σ r with G y + owner r <= below, by DAQP, else by Clarabel."""
+def _by_daqp(G: Array, below: Array, owner: Array) -> Array | None:
+    """Weights of the rows at min ‖y‖²/2 + Σ r with G y + owner r <= below, by an active set."""
     import daqp
 
-    J, size = G.shape
-    curvature = np.diag(np.concatenate([np.ones(size), np.zeros(owner.shape[1])]))
-    cost = np.concatenate([np.zeros(size), np.ones(owner.shape[1])])
-    A, none, sense = np.ascontiguousarray(np.hstack([G, owner])), np.full(J, -1e30), np.zeros(J, np.int32)
-    for proximal in (-1e-6, 1e-3, 1e-2):  # negative: only where the curvature is zero
-        x, _, flag, about = daqp.solve(
-            curvature,
-            cost,
-            A,
-            below,
-            none,
-            sense,
-            eps_prox=proximal,
-            eta_prox=1e-10,
-            primal_tol=1e-9,
-            iter_limit=3000,
-        )
-        if flag >= 1 and np.isfinite(x).all():
-            return x[:size], np.array(about["lam"])
-    return _solved_by_clarabel(curvature, cost, A, below, size)
+    curvature, cost = _objective(G, owner)
+    A, none, sense = np.ascontiguousarray(np.hstack([G, owner])), np.full(len(G), -1e30), np.zeros(len(G), np.int32)
+    prox = -1e-6  # negative: only where the curvature is zero
+    tolerances = {"eps_prox": prox, "eta_prox": 1e-10, "primal_tol": 1e-9, "iter_limit": 1000}
+    _, _, flag, about = daqp.solve(curvature, cost, A, below, none, sense, **tolerances)
+    return np.array(about["lam"]) if flag >= 1 else None
 
 
-def _solved_by_clarabel(P: Array, cost: Array, A: Array, below: Array, size: int) -> tuple[Array, Array | None]:
-    import clarabel
-    from scipy import sparse
+def _by_piqp(G: Array, below: Array, owner: Array) -> Array | None:
+    """The same by an interior point, which many cuts through one point do not mislead."""
+    import piqp
 
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    cones = [clarabel.NonnegativeConeT(len(below))]
-    found = clarabel.DefaultSolver(sparse.csc_matrix(P), cost, sparse.csc_matrix(A), below, cones, settings).solve()
-    x, z = np.array(found.x), np.array(found.z)
-    solved = found.status in (clarabel.SolverStatus.Solved, clarabel.SolverStatus.AlmostSolved)
-    return x[:size], z if solved and np.isfinite(x).all() and np.isfinite(z).all() else None
+    curvature, cost = _objective(G, owner)
+    solver = piqp.DenseSolver()
+    for name in ("eps_abs", "eps_rel", "eps_duality_gap_abs", "eps_duality_gap_rel"):
+        setattr(solver.settings, name, 1e-10)
+    solver.setup(curvature, cost, None, None, np.hstack([G, owner]), None, np.minimum(below, 1e20), None, None)
+    if solver.solve() not in (piqp.PIQP_SOLVED, piqp.PIQP_MAX_ITER_REACHED):
+        return None
+    weights, room = np.array(solver.result.z_u), np.array(solver.result.s_u)
+    return _by_few(np.hstack([G, owner]), np.where(weights > room, weights, 0.0))  # inside, all rows have both
+
+
+def _by_few(A: Array, weights: Array) -> Array:
+    """Weights of no more rows than it takes, with the same mixture: an interior point has weight on every row through
+    a kink, and no cut would be idle."""
+    from scipy.optimize import nnls
+
+    some = np.flatnonzero(weights)
+    if len(some) <= A.shape[1]:
+        return weights
+    mixed = weights[some] @ A[some]
+    try:
+        found, left = nnls(A[some].T, mixed)
+    except RuntimeError:  # it gave up
+        return weights
+    few = np.zeros(len(weights))
+    few[some] = found
+    return few if left <= ALIKE * float(np.linalg.norm(mixed)) else weights
+
+
+def _objective(G: Array, owner: Array) -> tuple[Array, Array]:
+    """The curvature and the slope, at 0, of ‖y‖²/2 + Σ r."""
+    in_y = np.arange(G.shape[1] + owner.shape[1]) < G.shape[1]
+    return np.diag(np.where(in_y, 1.0, 0.0)), np.where(in_y, 0.0, 1.0)
 
 
 class Bound(NamedTuple):

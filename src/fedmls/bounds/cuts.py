@@ -64,13 +64,12 @@ class Cuts(NamedTuple):
         return self._replace(used=np.where(weights > IDLE, k, self.used))
 
     def pruned(self, most: int, weights: Array, k: int) -> "Cuts":
-        """Keep at most so many cuts, the first ones and those used last; one of each part, mixed by the weights,
-        replaces the others."""
-        if len(self.e) <= most:
+        """Keep the first cuts, and at most so many others: those used last, the newest of them. One of each part, mixed
+        by the weights, replaces the rest."""
+        if len(self.e) <= EARLY + most:
             return self
-        early = min(EARLY, most // 4)
-        late = np.sort(np.argsort(-self.used[early:], kind="stable")[: most - early])
-        kept = np.concatenate([np.arange(early), early + late])
+        by_use = np.argsort(self.used[EARLY:], kind="stable")  # the newest of those used last are at the end
+        kept = np.concatenate([np.arange(EARLY), EARLY + np.sort(by_use[-most:])])
         mixed = [(weights * (self.part == b)) for b in np.unique(self.part)]
         mixed = [each / each.sum() for each in mixed if each.sum() > IDLE]
         parts = [self.part[np.argmax(each)] for each in mixed]
