@@ -51,6 +51,7 @@ the batch: L + 1 times in an exchange, up to 100 times more in the first one, an
 each.
 """
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -251,7 +252,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         """The points of round k, and at which of them the curvature is asked for."""
         server, found = self._steps(k, server)
         points, lanes = [x for x, _ in found], [length for _, length in found]
-        if self._stands(server, points) and _unproved(server):
+        if _stand(server, points, min(2, self.lanes)) and _unproved(server):
             points += _probes(server)
             lanes += [PROBE] * (len(points) - len(lanes))
             server = server._replace(probed=server.f)
@@ -267,12 +268,6 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         at = 0 if lanes[0] == OWN else max(0, (sum(length > 0 for length in lanes) - 1) // 2)
         sent = np.array([bent + asks * len(server.H), rest])
         return server._replace(x=x, lanes=np.array(lanes), asked=at if asks else -1, sent=sent)
-
-    def _stands(self, server: Server, points: list[Array]) -> bool:
-        """Whether the steps lead nowhere but to the center, or all to one point."""
-        H, ridge = unpacked(server.H, len(server.center)), _terms(server).ridge
-        moved = [x for x in points if not _same(x - server.center, H + _shaped(ridge, H), server.f)]
-        return len(moved) < min(2, self.lanes)
 
     def _steps(self, k: int, server: Server) -> tuple[Server, list[tuple[Array, float]]]:
         """The proximal step of each lane, with its length relative to t: those that are not the same. Cuts without use
@@ -310,6 +305,13 @@ def _ahead(server: Server) -> Array:
     H = unpacked(server.H, terms.dimension)
     step = proximal_point(_cuts(server), server.center, server.heights, terms.ridge, H, t, about)
     return server.center if step is None else step.x
+
+
+def _stand(server: Server, points: Iterable[Array], few: int = 1) -> bool:
+    """Whether fewer than so many of the points, all different, are away from the center."""
+    H = unpacked(server.H, len(server.center))
+    metric = H + _shaped(_terms(server).ridge, H)
+    return sum(not _same(x - server.center, metric, server.f) for x in points) < few
 
 
 def _same(move: Array, H: Array, f: float) -> bool:
@@ -454,10 +456,11 @@ def _parts_at(points: Array, up: Up, terms: Terms) -> tuple[Array, Array]:
 
 
 def _length(k: int, server: Server, f: Array, heights: Array, slopes: Array) -> float:
-    """t after the round: Polyak's for f* = 0 in the first one; that of the best lane if it improved, else half."""
-    terms = _terms(server)
+    """t after the round: Polyak's for f* = 0 in the first one; that of the best lane if it improved, else half; that of
+    Newton's step again if steps have become too short to lead anywhere."""
+    terms, H = _terms(server), unpacked(server.H, len(server.center))
     if k == 1:
-        g, H = slopes[0].sum(axis=0) + terms.ridge * server.x, unpacked(server.H, terms.dimension)
+        g = slopes[0].sum(axis=0) + terms.ridge * server.x
         steep = g @ np.linalg.solve(H + np.diag(terms.ridge), g) if H.ndim == 2 else g @ (g / (H + terms.ridge))
         return float(2 * abs(f[0]) / steep) if steep > 0 and f[0] else 1.0
     steps = server.lanes > 0
@@ -465,7 +468,10 @@ def _length(k: int, server: Server, f: Array, heights: Array, slopes: Array) -> 
     if not steps.any() or (f[best] < server.f and server.lanes[best] == OWN):
         return 1.0  # with the curvature as metric it is Newton's step
     lane = int(np.argmin(np.where(steps, f, np.inf)))
-    return server.t * float(server.lanes[lane]) if f[lane] < server.f else max(server.t / 2, 1e-60)
+    if f[lane] < server.f:
+        return server.t * float(server.lanes[lane])
+    points = server.x.reshape(len(server.lanes), -1)[steps]
+    return 1.0 if _stand(server, points) else server.t / 2
 
 
 def _patient(server: Server, won: bool) -> Server:

@@ -176,7 +176,7 @@ def _by_daqp(G: Array, below: Array, owner: Array) -> Array | None:
     curvature, cost = _objective(G, owner)
     A, none, sense = np.ascontiguousarray(np.hstack([G, owner])), np.full(len(G), -1e30), np.zeros(len(G), np.int32)
     prox = -1e-6  # negative: only where the curvature is zero
-    tolerances = {"eps_prox": prox, "eta_prox": 1e-10, "primal_tol": 1e-9, "iter_limit": 1000}
+    tolerances = {"eps_prox": prox, "eta_prox": 1e-10, "primal_tol": 1e-9, "iter_limit": 500}
     _, _, flag, about = daqp.solve(curvature, cost, A, below, none, sense, **tolerances)
     return np.array(about["lam"]) if flag >= 1 else None
 
@@ -189,6 +189,7 @@ def _by_piqp(G: Array, below: Array, owner: Array) -> Array | None:
     solver = piqp.DenseSolver()
     for name in ("eps_abs", "eps_rel", "eps_duality_gap_abs", "eps_duality_gap_rel"):
         setattr(solver.settings, name, 1e-10)
+    solver.settings.max_iter = 50
     solver.setup(curvature, cost, None, None, np.hstack([G, owner]), None, np.minimum(below, 1e20), None, None)
     if solver.solve() not in (piqp.PIQP_SOLVED, piqp.PIQP_MAX_ITER_REACHED):
         return None
