@@ -130,7 +130,8 @@ def _scaled(solver: Solver, G: Array, below: Array, owner: Array, steepest: floa
     unit = length or steepest or 1.0
     found = None
     for _ in range(3):
-        near = below <= 2 * LONGEST * unit * steepest  # others are below these wherever ‖y‖ <= LONGEST * unit
+        # Other cuts of a part are below one of these wherever ‖y‖ <= LONGEST * unit.
+        near = (below <= 2 * LONGEST * unit * steepest) | owner.all(axis=1)
         some = solver(G[near] / unit, below[near] / unit**2, owner[near])
         if some is None or not np.isfinite(some).all():
             break
