@@ -462,7 +462,37 @@ def test_when_all_is_proved_the_center_alone_is_sent():
     done = [server for server in servers if server.f - server.bound <= fedmlsb.DONE * server.f]
     assert 100 < len(done) < 200
     assert all(np.array_equal(server.x, server.center) for server in done[2:])
+    assert all(server.asked == -1 for server in done[2:])
     assert len(done[-1].e) == len(done[0].e)
+
+
+def test_one_lane_finds_its_length_too():
+    rng = np.random.default_rng(14)
+    X = rng.integers(-2, 3, size=(126, 16)).astype(float)
+    y = X @ rng.normal(size=16) + rng.standard_t(2, size=126)
+    problem = fedmls.Problem(X, y, clients=np.arange(126) % 3, loss="absolute", l1=1e-3, intercept=False)
+    run = fedmls.simulate(fedmls.FedMLSB(lanes=1), problem, rounds=80)
+    assert run.history["relative_gap"].iloc[-1] <= 1e-8
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_the_model_of_steep_functions_gets_no_worse(offset):
+    """f* is 0 or not, and the plain metric says nothing about lengths."""
+    rng = np.random.default_rng(1)
+    As, bs = 1e3 * rng.normal(size=(3, 30, 5)), rng.normal(size=(3, 30))
+    pooled = fedmls.Problem(As.reshape(90, 5), bs.ravel(), loss="absolute", intercept=False).optimum
+    clients = [
+        (
+            lambda x, A=A, b=b: 1e6 * (np.abs(A @ x - b).mean() - pooled.value + offset),
+            lambda x, _, A=A, b=b: 1e6 * A.T @ np.sign(A @ x - b) / 30,
+        )
+        for A, b in zip(As, bs, strict=True)
+    ]
+    problem = fedmls.OracleProblem(clients, 5)
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=100, optimum=None).history
+    gap = history["objective"].to_numpy() - 1e6 * offset
+    assert gap[40:].max() <= gap[0]
+    assert gap[-1] <= 0.1 * gap[0]
 
 
 def test_a_solver_that_always_gives_up_does_not_end_the_run(monkeypatch):

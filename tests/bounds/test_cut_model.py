@@ -118,6 +118,29 @@ def test_an_interior_points_weights_are_of_no_more_cuts_than_it_takes(monkeypatc
     assert np.allclose(step.x, reference(cuts, 1, np.zeros(6), np.zeros(6), np.ones(6), 1.0)[0], atol=1e-6)
 
 
+def test_a_cut_of_all_parts_may_be_far_below_each_and_hold_all_the_same():
+    """Eight parts that fall towards one side by 1 each, and a cut of all together that does not let them."""
+    parts, far = 8, 200.0  # in units of the step that the parts alone would take
+    g = np.concatenate([-np.ones((parts, 1)), [[40.0]]])
+    part = np.array([*range(parts), ALL])
+    cuts = Cuts(g, np.array([0.0] * parts + [-far]), part, np.zeros(parts + 1, np.int64))
+    step = proximal_point(cuts, np.zeros(1), np.zeros(parts), np.zeros(1), np.ones(1), 8.0, length=0.05)
+    expected = reference(cuts, parts, np.zeros(1), np.zeros(1), np.ones(1), 8.0)[0]
+    assert np.allclose(step.x, expected, atol=1e-6)
+
+
+def test_weights_that_are_a_little_wrong_are_not_believed(monkeypatch):
+    """Although one idle cut is very steep, so that its numbers are rounded by much."""
+    rng = np.random.default_rng(7)
+    cuts = random_cuts(rng, 20, 5)
+    steep = Cuts(np.array([[1e4, 0, 0, 0, 0]]), np.array([-1e9]), np.array([0]), np.array([0]))
+    cuts = Cuts(*(np.concatenate(two) for two in zip(cuts, steep, strict=True)))
+    asked = (cuts, np.zeros(5), heights(cuts, np.zeros(5), 3), np.zeros(5), np.ones(5), 1.0)
+    expected, exact = proximal_point(*asked), cut_model._by_daqp
+    monkeypatch.setattr(cut_model, "_by_daqp", lambda *program: 0.9 * exact(*program) + 0.1)
+    assert np.allclose(proximal_point(*asked).x, expected.x, atol=1e-6)
+
+
 def test_numbers_that_are_not_finite_make_no_step():
     cuts = random_cuts(np.random.default_rng(2), 8, 3)
     broken = cuts._replace(g=np.where(np.arange(8)[:, None] == 3, np.inf, cuts.g))

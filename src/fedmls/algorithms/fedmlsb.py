@@ -10,9 +10,9 @@ below.
 The next points. Around the best point so far, the center c, lane l minimises the model plus (x - c)·H (x - c)/(2
 t_l): proximal bundle steps (Lemaréchal 1975; Kiwiel 1985) with step lengths t_l = t 4^l, side by side as in the
 parallel bundle method of Díaz and Grimmer (SIAM J. Optim. 2023). If a lane improves on c, it is the new center and
-its length the new t; otherwise t is halved. Cuts of several parts (Birge, Louveaux 1988, have one for each scenario)
-are a closer model than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of
-clients.
+its length the new t; otherwise t is halved, or 1 again if no step leads anywhere. Cuts of several parts (Birge,
+Louveaux 1988, have one for each scenario) are a closer model than cuts of their sum, and here they cost no client its
+privacy: parts are of rows, not of clients.
 
 The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.local.curvature`), at a point of an earlier
 exchange: a d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it makes up
@@ -264,7 +264,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             points, lanes = [server.center], [1.0]
         x = np.concatenate(points)
         bent, rest = server.sent[0], server.sent[1] + len(x) * (1 + PARTS)
-        asks = bool(bent + len(server.H) <= rest)
+        asks = bool(bent + len(server.H) <= rest) and not _is_done(server)
         at = 0 if lanes[0] == OWN else max(0, (sum(length > 0 for length in lanes) - 1) // 2)
         sent = np.array([bent + asks * len(server.H), rest])
         return server._replace(x=x, lanes=np.array(lanes), asked=at if asks else -1, sent=sent)
@@ -456,8 +456,8 @@ def _parts_at(points: Array, up: Up, terms: Terms) -> tuple[Array, Array]:
 
 
 def _length(k: int, server: Server, f: Array, heights: Array, slopes: Array) -> float:
-    """t after the round: Polyak's for f* = 0 in the first one; that of the best lane if it improved, else half; that of
-    Newton's step again if steps have become too short to lead anywhere."""
+    """t after the round: Polyak's for f* = 0 in the first one; that of the best lane if it improved, twice that of an
+    only one; else half. That of Newton's step again if steps have become too short to lead anywhere."""
     terms, H = _terms(server), unpacked(server.H, len(server.center))
     if k == 1:
         g = slopes[0].sum(axis=0) + terms.ridge * server.x
@@ -469,9 +469,10 @@ def _length(k: int, server: Server, f: Array, heights: Array, slopes: Array) -> 
         return 1.0  # with the curvature as metric it is Newton's step
     lane = int(np.argmin(np.where(steps, f, np.inf)))
     if f[lane] < server.f:
-        return server.t * float(server.lanes[lane])
+        return server.t * float(server.lanes[lane]) * (2.0 if server.lanes[steps].tolist() == [1.0] else 1.0)
+    has_curvature = np.isfinite(terms.floor)  # functions in place of rows have neither
     points = server.x.reshape(len(server.lanes), -1)[steps]
-    return 1.0 if _stand(server, points) else server.t / 2
+    return 1.0 if has_curvature and _stand(server, points) else max(server.t / 2, 1e-60)
 
 
 def _patient(server: Server, won: bool) -> Server:

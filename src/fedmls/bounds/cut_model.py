@@ -97,10 +97,10 @@ def mixture(G: Array, below: Array, part: Any, parts: int, length: float = 0.0) 
         weights = None if found is None else normal(found, part, parts)
         if weights is None:
             continue
-        left, value = _left_over(basis, below, part, parts, weights)
+        left, value, length_found = _left_over(G, below, part, parts, weights)
         if left < least_left:
             best, least_left = weights, left
-        if left <= max(ACCURATE * abs(value), ROUNDING * steepest**2):
+        if left <= max(ACCURATE * abs(value), ROUNDING * steepest * length_found):
             break
     return best
 
@@ -112,15 +112,15 @@ def _least_of_each(below: Array, part: Any, parts: int) -> Array:
     return np.where(np.isfinite(smallest), smallest, 0.0)
 
 
-def _left_over(G: Array, below: Array, part: Any, parts: int, weights: Array) -> tuple[float, float]:
-    """How far the dual's value at the weights is below that of their y, and the former."""
+def _left_over(G: Array, below: Array, part: Any, parts: int, weights: Array) -> tuple[float, float, float]:
+    """How far the dual's value at the weights is below that of their y; the former; and the length of y."""
     y = -(G.T @ weights)
     heights, square = G @ y - below, float(y @ y) / 2
     each = np.full(parts, -np.inf)
     np.maximum.at(each, part[part != ALL], heights[part != ALL])
     highest = max(float(each.sum()), float(heights[part == ALL].max(initial=-np.inf)))
     value = -square - float(weights @ below)
-    return square + highest - value, value
+    return square + highest - value, value, float(np.sqrt(2 * square))
 
 
 def _scaled(solver: Solver, G: Array, below: Array, owner: Array, steepest: float, length: float) -> Array | None:
@@ -195,7 +195,9 @@ def _by_piqp(G: Array, below: Array, owner: Array) -> Array | None:
     if solver.solve() not in (piqp.PIQP_SOLVED, piqp.PIQP_MAX_ITER_REACHED):
         return None
     weights, room = np.array(solver.result.z_u), np.array(solver.result.s_u)
-    return _by_few(np.hstack([G, owner]), np.where(weights > room, weights, 0.0))  # inside, all rows have both
+    touched = weights > room  # inside, all rows have both
+    touched[np.argmax(np.where(owner < 0, weights[:, None], -1.0), axis=0)] = True
+    return _by_few(np.hstack([G, owner]), np.where(touched, weights, 0.0))
 
 
 def _by_few(A: Array, weights: Array) -> Array:
