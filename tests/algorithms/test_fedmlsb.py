@@ -466,6 +466,16 @@ def test_when_all_is_proved_the_center_alone_is_sent():
     assert len(done[-1].e) == len(done[0].e)
 
 
+def test_t_is_that_of_newtons_step_again_when_no_step_leads_anywhere():
+    first, _ = fedmls.FedMLSB().init(np.zeros(2), 3)
+    terms, lanes = np.array([0.0, 0.0, 2.0, 0.0]), np.array([0.25, 1.0])
+    stands = first._replace(lanes=lanes, x=np.zeros(4), t=1e-9, f=1.0, H=packed(np.eye(2)), terms=terms)
+    functions = stands._replace(terms=np.array([0.0, 0.0, 2.0, -np.inf]))
+    moves = stands._replace(x=np.array([0.0, 0.0, 1.0, 0.0]))
+    found = [fedmlsb._length(9, server, np.ones(2), None, None) for server in (stands, functions, moves)]
+    assert found == [1.0, 5e-10, 5e-10]
+
+
 def test_one_lane_finds_its_length_too():
     rng = np.random.default_rng(14)
     X = rng.integers(-2, 3, size=(126, 16)).astype(float)

@@ -119,14 +119,11 @@ def test_an_interior_points_weights_are_of_no_more_cuts_than_it_takes(monkeypatc
 
 
 def test_a_cut_of_all_parts_may_be_far_below_each_and_hold_all_the_same():
-    """Eight parts that fall towards one side by 1 each, and a cut of all together that does not let them."""
-    parts, far = 8, 200.0  # in units of the step that the parts alone would take
-    g = np.concatenate([-np.ones((parts, 1)), [[40.0]]])
-    part = np.array([*range(parts), ALL])
-    cuts = Cuts(g, np.array([0.0] * parts + [-far]), part, np.zeros(parts + 1, np.int64))
-    step = proximal_point(cuts, np.zeros(1), np.zeros(parts), np.zeros(1), np.ones(1), 8.0, length=0.05)
-    expected = reference(cuts, parts, np.zeros(1), np.zeros(1), np.ones(1), 8.0)[0]
-    assert np.allclose(step.x, expected, atol=1e-6)
+    """Eight parts fall by 1 each, up to 8 away; a cut of all together rises, from 50 below, and holds them at 50/9."""
+    part = np.array([*range(8), ALL])
+    cuts = Cuts(np.array([[-1.0]] * 8 + [[1.0]]), np.array([0.0] * 8 + [-50]), part, np.zeros(9, np.int64))
+    step = proximal_point(cuts, np.zeros(1), np.zeros(8), np.zeros(1), np.ones(1), 1.0, length=0.5)
+    assert step.x[0] == pytest.approx(50 / 9)
 
 
 def test_weights_that_are_a_little_wrong_are_not_believed(monkeypatch):
@@ -137,7 +134,12 @@ def test_weights_that_are_a_little_wrong_are_not_believed(monkeypatch):
     cuts = Cuts(*(np.concatenate(two) for two in zip(cuts, steep, strict=True)))
     asked = (cuts, np.zeros(5), heights(cuts, np.zeros(5), 3), np.zeros(5), np.ones(5), 1.0)
     expected, exact = proximal_point(*asked), cut_model._by_daqp
-    monkeypatch.setattr(cut_model, "_by_daqp", lambda *program: 0.9 * exact(*program) + 0.1)
+
+    def wrong(*program):
+        weights = exact(*program)
+        return np.where(weights > 0, weights + 0.05, 0.0)
+
+    monkeypatch.setattr(cut_model, "_by_daqp", wrong)
     assert np.allclose(proximal_point(*asked).x, expected.x, atol=1e-6)
 
 
