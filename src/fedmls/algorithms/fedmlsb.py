@@ -40,7 +40,7 @@ make μ ever smaller. Both x̄ are points of the next exchange. The slopes of th
 with make one more cut, of all parts together. Only for this do clients keep a state; a lost one would cost these lanes
 alone. After ``PATIENCE`` exchanges without a win they are given up.
 
-The lower bound is the minimum of the model over all x (:mod:`fedmls.bounds.cut_model`). It needs no radius, is finite
+The lower bound is the minimum of the model over all x (:mod:`fedmls.bounds.cut_bound`). It needs no radius, is finite
 as soon as the cuts span, and f* is never below it.
 
 Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of t, whatever the metric between two
@@ -57,7 +57,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedmls.algorithms._auto_lambda import own_guess, squared
-from fedmls.bounds.cut_model import length_for, lower_bound, proximal_point
+from fedmls.bounds.cut_bound import lower_bound
+from fedmls.bounds.cut_steps import length_for, proximal_point
 from fedmls.bounds.cuts import ALL, Cuts, Terms, largest
 from fedmls.bounds.rounding import ROUNDING
 from fedmls.checks import whole
@@ -197,7 +198,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         return first, Client(z, 0 * z, mu + np.inf, 0 * z)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
-        if k > 1:
+        if k > 1 and not _is_done(server):
             with one_thread():
                 server = self._with_points(k, server)
         return server, Down(server.x, len(server.lanes), server.asked, server.z, server.mu)
@@ -264,7 +265,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             points, lanes = [server.center], [1.0]
         x = np.concatenate(points)
         bent, rest = server.sent[0], server.sent[1] + len(x) * (1 + PARTS)
-        asks = bool(bent + len(server.H) <= rest) and not _is_done(server)
+        asks = bool(bent + len(server.H) <= rest)
         at = 0 if lanes[0] == OWN else max(0, (sum(length > 0 for length in lanes) - 1) // 2)
         sent = np.array([bent + asks * len(server.H), rest])
         return server._replace(x=x, lanes=np.array(lanes), asked=at if asks else -1, sent=sent)
@@ -274,8 +275,6 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         are dropped."""
         terms, cuts = _terms(server), _cuts(server)
         H, found = unpacked(server.H, terms.dimension), list[tuple[Array, float]]()
-        if _is_done(server):
-            return server, found
         main, about = np.zeros(len(cuts.e)), length_for(server.f - server.bound)
         for length in RATIO ** (np.arange(self.lanes) - (self.lanes - 1) / 2):
             step = proximal_point(cuts, server.center, server.heights, terms.ridge, H, server.t * length, about)
@@ -489,8 +488,10 @@ def _without_consensus(server: Server) -> Server:
 
 
 def _bounded(k: int, server: Server) -> Server:
-    """The best lower bound so far, and its cuts marked as used."""
+    """The best lower bound so far, and its cuts marked as used. When that is all, the center is what is sent."""
     cuts, terms = _cuts(server), _terms(server)
     found = lower_bound(cuts, PARTS, terms, server.center, server.f, server.summed, server.f - server.bound)
     server = server._replace(bound=max(server.bound, found.value), used=cuts.marked(found.weights, k).used)
-    return _without_consensus(server._replace(own=server.center)) if _is_done(server) else server
+    if not _is_done(server):
+        return server
+    return _without_consensus(server._replace(x=server.center, lanes=np.array([1.0]), asked=-1))

@@ -8,7 +8,7 @@ from numba import njit
 
 from fedmls.local.prox_rows import Ascent, coordinate_pass
 from fedmls.local.random import draw
-from fedmls.local.rows import FASTMATH, DualRows, Matrix, Rows, add, add_squares, dot, square
+from fedmls.local.rows import FASTMATH, DualRows, Matrix, Rows, add, add_squares, dot, pour, square
 from fedmls.losses import LossKind, slope, value
 from fedmls.types import Array
 
@@ -30,8 +30,9 @@ def part_cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, 
     height, slopes = np.zeros((len(x), parts)), np.zeros((len(x), parts, x.shape[1]))
     for i in range(n):
         for start in range(rows.first[i], rows.last[i], BLOCK * parts):
-            height[:], slopes[:] = 0.0, 0.0
-            for row in range(start, min(start + BLOCK * parts, rows.last[i])):
+            end = min(start + BLOCK * parts, rows.last[i])
+            height[:] = 0.0
+            for row in range(start, end):
                 part = (row - start) % parts
                 for r in range(len(x)):
                     p = dot(X, row, x[r])
@@ -40,7 +41,9 @@ def part_cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, 
                     if s != 0.0:
                         add(X, row, s, slopes[r, part])
             f[i] += height
-            g[i] += slopes
+            for r in range(len(x)):
+                for part in range(parts):
+                    pour(X, range(start + part, end, parts), slopes[r, part], g[i, r, part])
     return f, g
 
 

@@ -132,6 +132,27 @@ def add_csr(X: CSR, row: int, amount: float, x: Array) -> None:
 choose_layout(add, add_dense, add_csr, jit_options={"fastmath": FASTMATH})
 
 
+def pour(X: Matrix, rows: range, x: Array, total: Array) -> None:
+    """total <- total + x, then x <- 0, where x is a sum of these rows, in the columns that they have."""
+    raise TypeError("for compiled code only")
+
+
+def _pour_dense(X: Array, rows: range, x: Array, total: Array) -> None:
+    total += x
+    x[:] = 0.0
+
+
+def _pour_csr(X: CSR, rows: range, x: Array, total: Array) -> None:
+    _, indices, indptr = X
+    for row in rows:
+        for e in range(indptr[row], indptr[row + 1]):
+            total[indices[e]] += x[indices[e]]
+            x[indices[e]] = 0.0
+
+
+choose_layout(pour, _pour_dense, _pour_csr)
+
+
 def add_scaled(X: Matrix, row: int, amount: float, scale: Array, x: Array) -> None:
     """x <- x + amount a_row * scale, coordinate by coordinate, in place."""
     raise TypeError("for compiled code only")

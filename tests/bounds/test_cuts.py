@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmls.bounds import cut_model
+from fedmls.bounds import cut_bound, cut_steps
 from fedmls.bounds import cuts as bounds_cuts
-from fedmls.bounds.cut_model import lower_bound, mixture, normal, proximal_point
+from fedmls.bounds.cut_bound import lower_bound
+from fedmls.bounds.cut_steps import mixture, normal, proximal_point
 from fedmls.bounds.cuts import ALL, Cuts, Terms
 from fedmls.bounds.rounding import columns
 
@@ -89,7 +90,7 @@ def test_another_solver_takes_over_where_daqp_gives_up_or_is_wrong(monkeypatch):
     monkeypatch.setattr(daqp, "solve", lambda *_, **__: (np.zeros(8), 0.0, 1, {"lam": np.ones(20)}))
     assert np.allclose(proximal_point(*asked).x, expected.x, atol=1e-6)
     monkeypatch.setattr(daqp, "solve", lambda *_, **__: (np.zeros(8), 0.0, -4, {"lam": np.zeros(20)}))
-    monkeypatch.setattr(cut_model, "_by_piqp", lambda *_: None)
+    monkeypatch.setattr(cut_steps, "_by_piqp", lambda *_: None)
     assert proximal_point(*asked) is None
 
 
@@ -112,7 +113,7 @@ def test_an_interior_points_weights_are_of_no_more_cuts_than_it_takes(monkeypatc
     g = rng.choice([-1.0, 1.0], size=(200, 6)) + np.array([2.0, 0, 0, 0, 0, 0])
     cuts = Cuts(g, np.zeros(200), np.zeros(200, np.int64), np.zeros(200, np.int64))
     asked = (cuts, np.zeros(6), np.zeros(1), np.zeros(6), np.ones(6), 1.0)
-    monkeypatch.setattr(cut_model, "_by_daqp", lambda *_: None)
+    monkeypatch.setattr(cut_steps, "_by_daqp", lambda *_: None)
     step = proximal_point(*asked)
     assert (step.weights > 0).sum() <= 7
     assert np.allclose(step.x, reference(cuts, 1, np.zeros(6), np.zeros(6), np.ones(6), 1.0)[0], atol=1e-6)
@@ -133,13 +134,13 @@ def test_weights_that_are_a_little_wrong_are_not_believed(monkeypatch):
     steep = Cuts(np.array([[1e4, 0, 0, 0, 0]]), np.array([-1e9]), np.array([0]), np.array([0]))
     cuts = Cuts(*(np.concatenate(two) for two in zip(cuts, steep, strict=True)))
     asked = (cuts, np.zeros(5), heights(cuts, np.zeros(5), 3), np.zeros(5), np.ones(5), 1.0)
-    expected, exact = proximal_point(*asked), cut_model._by_daqp
+    expected, exact = proximal_point(*asked), cut_steps._by_daqp
 
     def wrong(*program):
         weights = exact(*program)
         return np.where(weights > 0, weights + 0.05, 0.0)
 
-    monkeypatch.setattr(cut_model, "_by_daqp", wrong)
+    monkeypatch.setattr(cut_steps, "_by_daqp", wrong)
     assert np.allclose(proximal_point(*asked).x, expected.x, atol=1e-6)
 
 
@@ -181,8 +182,8 @@ def test_what_weights_prove_holds_at_every_point(seed, values, l2, l1, penalised
         return
     center, radius, x0 = rng.normal(size=4), 3.0, rng.normal(size=4)
     f, about = cost_of(cuts, terms, center), columns(cuts, terms, np.zeros(4))
-    everywhere = cut_model._proved(cuts, about, terms, made, center, f).value
-    in_ball = cut_model._proved(cuts, about, terms, made, center, f, radius, x0).value
+    everywhere = cut_bound._proved(cuts, about, terms, made, center, f).value
+    in_ball = cut_bound._proved(cuts, about, terms, made, center, f, radius, x0).value
     for size in (0.1, 1.0, 10.0, 1000.0):
         direction = rng.normal(size=4)
         for x, bound in (
