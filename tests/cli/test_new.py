@@ -139,6 +139,23 @@ def test_a_nodes_configuration():
     )
 
 
+def test_a_node_is_told_all_that_it_would_refuse():
+    rows = patients(m=150)
+    rows["patient"] = [f"p{i}" for i in range(len(rows))]
+    rows.loc[rows.index[4], "ill"] = None
+    rows.loc[rows.index[5], "ill"] = "maybe"
+    rows.loc[rows.index[6], "crp"] = np.inf
+    rows.to_csv("rows.csv", index=False)
+    said = " ".join(fedmls("node", "rows.csv", "--label", "ill").split())
+    assert "no job can use 'patient' (150 different values): put into ignore, at all sites alike" in said
+    assert "1 of 150 rows have no label 'ill'; take them out" in said
+    assert "the label 'ill' has 3 values, and losses for classes take two" in said
+    assert "as it is, it would refuse: its column 'crp' holds infinite values" in said
+    rows.iloc[:1].to_csv("one.csv", index=False)
+    said = " ".join(fedmls("node", "one.csv", "--label", "ill").split())
+    assert "as it is, it would refuse: it has 1 rows and answers only for at least 5 (min_rows)" in said
+
+
 def test_what_is_wrong_with_ones_own_file_is_shown_with_its_place():
     Path("rows.csv").write_text("a,b,y\n1,2,0\n1,<5,1\n3,4,0\n")
     for command in ("new", "node"):

@@ -73,6 +73,28 @@ def test_levels_that_look_like_numbers_stay_as_they_are_written(tmp_path):
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["score"], fedmls.load(out).decision_function(new))
 
 
+def test_kept_cells_are_copied_to_the_letter(folder, tmp_path):
+    new, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    patients(3, 1).assign(number=["00123", "", "7"], score="7.50").to_csv(new, index=False)
+    done = predict(folder, new, "--out", out, "--keep", "number", "--keep", "age")
+    assert done.exit_code == 0, done.output
+    assert pd.read_csv(out, dtype=str)["number"].fillna("").tolist() == ["00123", "", "7"]
+    assert out.read_text().splitlines()[1].startswith(f"00123,{new.read_text().splitlines()[1].split(',')[0]},")
+    done = predict(folder, new, "--out", out, "--keep", "score")
+    message = f"keep has 'score', as a column of the predictions is called; rename it in {new}"
+    assert done.stderr == f"error: {message}\n"
+
+
+def test_labels_that_the_model_does_not_know_are_told(folder, tmp_path):
+    new, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    patients(30, 1).assign(ill=lambda rows: rows["ill"].str.upper()).to_csv(new, index=False)
+    done = predict(folder, new, "--out", out)
+    said = " ".join(done.stdout.split())
+    assert "the label 'ill' holds 'NO', 'YES', not only the model's 'no' and 'yes'" in said
+    assert "accuracy" not in said
+    assert said.endswith(f"30 predictions in {out}")
+
+
 def test_mistakes_are_one_line(folder, tmp_path):
     new, out = tmp_path / "new.csv", tmp_path / "out.csv"
     patients(5, 1).drop(columns="ward").to_csv(new, index=False)

@@ -98,6 +98,20 @@ def test_numbers_with_a_comma_a_mark_at_the_beginning_and_a_comma_in_a_name(tmp_
         read(tmp_path / "rows.csv", decimal=";")
 
 
+def test_words_for_gaps_are_gaps_among_numbers_and_text_among_text(tmp_path):
+    lines = ["dose,alcohol,share,ill", "1,None,NA,no", "NA,Some,0.5,yes", "3,Much,nan,no", ",None,1,yes", "NULL,,2,no"]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    data = read(tmp_path / "rows.csv", label="ill", missing="keep", categorical="onehot")
+    assert list(data.columns) == ["dose", "alcohol=Much", "alcohol=None", "alcohol=Some", "share"]
+    np.testing.assert_array_equal(data.X[:, 0], [1, np.nan, 3, np.nan, np.nan])
+    np.testing.assert_array_equal(data.X[:, 2], [1, 0, 0, 1, np.nan])
+    np.testing.assert_array_equal(data.X[:, 4], [np.nan, 0.5, np.nan, 1, 2])
+    (tmp_path / "comma.csv").write_text("a;ill\n1,5;None\nNA;Some\n2,5;None\n")
+    comma = read(tmp_path / "comma.csv", missing="keep", decimal=",")
+    np.testing.assert_array_equal(comma.X[:, 0], [1.5, np.nan, 2.5])
+    assert comma.y.tolist() == [-1, 1, -1]
+
+
 def test_text_columns_become_indicators_if_asked():
     rows = table()
     rows = rows.assign(sex=np.where(rows["dose"] > 0, "F", "M"), one="x", y=rows["time"])
@@ -188,6 +202,10 @@ BAD = {
     "one.csv": ("a,y\n" + "1,x\n" * 3, {}),
     "nameless.csv": ("1,2,0\n3,4,1\n", {}),
     "ragged.csv": ("a,b,y\n1,2,0\n1,2,3,1\n", {}),
+    "short.csv": ("a,b,y\n1,2,0\n\n1,2\n1,2,1\n", {}),
+    "quoted.csv": ('a,b,y\n1,"2,0\n1,2,3\n', {}),
+    "twice.csv": ("a,b,a,y\n1,2,3,0\n4,5,6,1\n", {}),
+    "numbered.csv": (",a,b,y\n0,1,2,0\n1,4,5,1\n", {}),
     "wide.csv": ("a,b,y\n" + "1,2,0,1\n" * 3, {}),
     "empty.csv": ("", {}),
     "rowless.csv": ("a,b,y\n", {}),
@@ -224,6 +242,11 @@ MESSAGES = {
     "one.csv": "the label 'y' is x in every row; there is nothing to tell apart",
     "nameless.csv": "its first line holds numbers (1, 2, 0); it must name the columns",
     "ragged.csv": "its line 3 has 4 values, and its first line names 3 columns",
+    "short.csv": "its line 4 has 2 values, and its first line names 3 columns",
+    "quoted.csv": 'a quote (") in its line 2 is not closed',
+    "twice.csv": "two of its columns are called 'a'; rename one",
+    "numbered.csv": "its column 1 has no name in the first line; save the table without its row numbers, or give the "
+    "column a name (and leave it out with ignore)",
     "wide.csv": "its rows have more values than its first line has names",
     "empty.csv": "it is empty; its first line must name the columns",
     "rowless.csv": "it holds no rows",

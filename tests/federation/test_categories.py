@@ -118,7 +118,7 @@ def test_sites_that_do_not_fit_are_named(tmp_path):
     with pytest.raises(Stopped, match=re.escape(message)):
         run(tmp_path, sites(tmp_path, number))
     rare = [table.assign(ward=[f"{seed}-{i}" for i in range(40)]) for seed, table in enumerate(tables)]
-    with pytest.raises(Stopped, match="no node tells a value in column 'ward'; leave it out with ignore"):
+    with pytest.raises(Stopped, match=r"no node tells a value in column 'ward': .* leave it out with ignore"):
         run(tmp_path, sites(tmp_path, rare))
     with pytest.raises(Stopped, match="column 'ward' has 120 different values over all nodes"):
         run(tmp_path, sites(tmp_path, rare, min_rows=1))

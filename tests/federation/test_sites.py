@@ -23,8 +23,8 @@ from fedmls.federation.trial.prepare import ENGINES
 
 
 def test_names_that_people_know_again():
-    texts = ["Orléans", "St. Mary's", "3", "3 ", "north", "North", "", "server"]
-    named = ["Orleans", "St-Mary-s", "ward-3", "ward-3-2", "north", "North-2", "ward", "ward-server"]
+    texts = ["Orléans", "St. Mary's", "3", "3 ", "north", "North", "", "server", "no"]
+    named = ["Orleans", "St-Mary-s", "ward-3", "ward-3-2", "north", "North-2", "ward", "ward-server", "ward-no"]
     assert site_names(texts, "ward") == named
     assert site_names(["3", "病院"]) == ["site-3", "site"]
 

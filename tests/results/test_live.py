@@ -171,13 +171,13 @@ def test_rows_of_other_processes_survive_ctrl_c(tmp_path):
 
 
 def test_events_tell_the_history_of_a_federation(tmp_path):
-    result = federate(svm(n=3), tmp_path, algorithm=fedmls.FedMLSB(), rounds=6, certificate=True)
+    result = federate(svm(n=3, m=500), tmp_path, algorithm=fedmls.FedMLSB(), rounds=6, certificate=True)
     events = read_events(tmp_path / "job")
     found = history_of(events)
     assert end_of(events) == "finished"
     assert found["round"].tolist() == result.run.history["round"].tolist()
     told = [one["measured_round"] for event in events for one in event.get("also_measured", ())]
-    assert told == [4]  # whose model was ahead, and known when that of round 5 was proved to be close
+    assert told == [5]  # whose model was ahead, and known when that of round 6 was proved to be close
     for name in ("objective", "certified_gap", "local_steps"):
         assert found[name].tolist() == pytest.approx(result.run.history[name].tolist(), nan_ok=True), name
     for name in ("exchanges", "bytes_up", "bytes_down"):  # the history's last row counts the exchanges after it, too
@@ -203,7 +203,7 @@ def test_events_tell_when_each_node_answered(tmp_path):
 
 
 def test_a_federation_that_goes_on_can_be_reported(tmp_path):
-    federate(svm(n=3), tmp_path, algorithm=fedmls.FedMLSB(), rounds=6, certificate=True)
+    federate(svm(n=3, m=500), tmp_path, algorithm=fedmls.FedMLSB(), rounds=6, certificate=True)
     job = tmp_path / "job"
     lines = (job / layout.EVENTS).read_bytes().splitlines(keepends=True)
     (job / layout.EVENTS).write_bytes(b"".join(lines[:-3]))  # two rounds and the end are still to come

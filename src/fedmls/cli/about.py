@@ -8,7 +8,7 @@ import typer
 
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import algorithms
-from fedmls.cli.output import say
+from fedmls.cli.output import say, say_entries, say_wrapped
 
 
 @app.command()
@@ -33,7 +33,10 @@ def doctor(
     if compile_:
         waiting("compiling all loops", doctors.compile_ahead)
     found = doctors.examine(results)
-    say(*([json.dumps(found, indent=2)] if json_ else doctors.lines(found)))
+    if json_:
+        say(json.dumps(found, indent=2))
+    else:
+        say_wrapped(*doctors.lines(found))
     if found["broken"]:
         raise typer.Exit(1)
 
@@ -55,8 +58,9 @@ def list_(
     from fedmls.experiments.spec import shipped
 
     for title, entries in (("Algorithms", names()), ("Losses", LOSSES), ("Experiments for fedmls run", shipped())):
-        say(f"{title}: {', '.join(entries)}")
-    say("Data sets:", *(f"  {name:26}{dataset.about}" for name, dataset in DATASETS.items()))
+        say_wrapped(f"{title}: {', '.join(entries)}")
+    say("Data sets:")
+    say_entries({name: dataset.about for name, dataset in DATASETS.items()})
 
 
 def _described(name: str) -> list[str]:

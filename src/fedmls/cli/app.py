@@ -58,7 +58,8 @@ def _start_page(context: typer.Context) -> None:
     for name, command in commands.items():
         first, *more = textwrap.wrap(command.get_short_help_str(1000), max(40, columns() - 13))
         say(f"  {name:<11}{first}", *(f"{'':13}{line}" for line in more))
-    say("", "fedmls COMMAND --help shows its options. fedmls --install-completion lets the Tab key complete them.")
+    say("", "fedmls COMMAND --help shows its options.")
+    say("fedmls --install-completion lets the Tab key complete them.")
 
 
 def columns() -> int:
@@ -75,6 +76,16 @@ def leave_at_once(code: int) -> None:
         os._exit(code)
 
 
+def _in_columns(text: str) -> str:
+    """The text as a terminal shows it without breaking words; elsewhere as it is."""
+    if not sys.stderr.isatty():
+        return text
+    lines = (
+        textwrap.wrap(line, columns(), break_long_words=False, break_on_hyphens=False) for line in text.split("\n")
+    )
+    return "\n".join("\n".join(line) for line in lines)
+
+
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Errors are one line; Ctrl-C says what is kept."""
 
@@ -83,13 +94,13 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **kwargs)
         except KeyboardInterrupt as stop:
-            typer.echo(("\n" if sys.stderr.isatty() else "") + (str(stop) or "stopped"), err=True)
+            typer.echo(("\n" if sys.stderr.isatty() else "") + _in_columns(str(stop) or "stopped"), err=True)
             leave_at_once(130)
             raise typer.Exit(130) from None
         except BrokenPipeError:  # as in fedmls list | head -1
             raise
         except (ValueError, OSError) as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(_in_columns(f"error: {error}"), err=True)
             raise typer.Exit(2) from None
 
     return wrapped

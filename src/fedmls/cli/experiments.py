@@ -8,7 +8,17 @@ import typer
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import methods, one_of_names, problems
 from fedmls.cli.following import Track, Watch, tracker, watched
-from fedmls.cli.output import model_told, print_cells, print_table, report_command, runs_told, say, typed
+from fedmls.cli.output import (
+    model_told,
+    print_cells,
+    print_table,
+    report_command,
+    runs_told,
+    say,
+    say_entries,
+    say_wrapped,
+    typed,
+)
 
 
 @app.command()
@@ -51,12 +61,13 @@ def reproduce(
     spec = paper.spec(rounds, whole("seeds", seeds), check_holdout(holdout, "holdout"))
     name = f"paper-{rounds}-rounds" + (f"-holdout-{holdout:g}" if holdout else "")
     folder = check_folder(out or Path("results") / name)
-    say(runs_told(spec, folder))
+    say_wrapped(runs_told(spec, folder))
     followers = tracker(track, folder)
     with watched(folder, watch):
         done = Experiment(spec).run(folder, command=typed(), jobs=jobs, device=device, followers=followers)
     print_table(done.summary, f"Relative gap to the certified optimum after {rounds} rounds, the median over seeds")
-    say(*paper.sentences(done), *model_told(folder))
+    say_wrapped(*paper.sentences(done))
+    say(*model_told(folder))
     say("Files:", *(f"  {file}" for file in sorted(folder.iterdir()) if file.is_file()), report_command(folder))
 
 
@@ -107,7 +118,7 @@ def run(
     spec = specs.read(file, set_ or ())
     folder = check_folder(out or spec.out or Path("results") / Path(file).stem)
     experiment = Experiment(spec)
-    say(*filter(None, [spec.title]), *experiment.sentences(), runs_told(spec, folder))
+    say_wrapped(*filter(None, [spec.title]), *experiment.sentences(), runs_told(spec, folder))
     followers = tracker(track, folder)
     with watched(folder, watch):
         done = experiment.run(folder, command=typed(), jobs=jobs, dask=dask, device=device, followers=followers)
@@ -171,8 +182,10 @@ def compare(
     from fedmls.files import check_folder
 
     if list_:
-        say("Problems:", *(f"  {name:26}{entry.about}" for name, entry in SUITE.items()))
-        say("Methods:", *(f"  {name:26}{method.title}: {method.tuned}" for name, method in METHODS.items()))
+        say("Problems:")
+        say_entries({name: entry.about for name, entry in SUITE.items()})
+        say("Methods:")
+        say_entries({name: f"{method.title}: {method.tuned}" for name, method in METHODS.items()})
         return
     check_jobs(jobs)
     check_folder(out)
@@ -193,7 +206,7 @@ def compare(
         say("* the fewest of its group; parameters: those of the best grid point", "")
     else:
         print_cells(tables.scores(done), "Problems on which a method is first or within 10% in exchanges", 1)
-    say(*tables.sentences(done))
+    say_wrapped(*tables.sentences(done))
     say("Files:", *(f"  {file}" for file in sorted(out.iterdir()) if file.is_file()))
 
 

@@ -164,6 +164,9 @@ def federate(
     holdout: Annotated[
         float | None, typer.Option(help="Share of each node's rows that never train, for scores of the model.")
     ] = None,
+    standardise: Annotated[
+        bool, typer.Option("--standardise", help="Columns get mean 0 and deviation 1, over all nodes, in training.")
+    ] = False,
     secure: Annotated[bool, typer.Option("--secure", help="The server sees sums over nodes only.")] = False,
     certificate: Annotated[
         float | None, typer.Option(help="Prove the gap, for a model within this distance of 0.", metavar="RADIUS")
@@ -217,7 +220,7 @@ def federate(
         return
     options: dict[str, object] = {"holdout": holdout}
     options |= {"batch": batch, "seed": seed, "loss": loss, "certificate": certificate, "secure": secure or None}
-    options |= {"loss_parameter": loss_parameter, "categorical": categorical}
+    options |= {"loss_parameter": loss_parameter, "categorical": categorical, "standardise": standardise or None}
     paths = [*(parts or ()), *(more or ())] or None
     if resume:
         rows = {"nodes": nodes, "data": data, "label": label, "ignore": ignore, "by": by, "parts": paths}

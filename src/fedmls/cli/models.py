@@ -8,7 +8,7 @@ import typer
 from fedmls.cli.app import app, reports_errors
 from fedmls.cli.completion import decimals
 from fedmls.cli.new import DECIMAL
-from fedmls.cli.output import say
+from fedmls.cli.output import counted, say, say_wrapped
 
 
 @app.command()
@@ -44,4 +44,5 @@ def predict(
             stream.write(table.to_csv(index=False).encode())
     except OSError as error:
         raise ValueError(f"--out is {str(out)!r}, which cannot be written ({error.strerror}); name another") from None
-    say(*notes, f"{len(table)} predictions in {out}")
+    say_wrapped(*notes)
+    say(f"{counted(len(table), 'prediction')} in {out}")

@@ -89,7 +89,7 @@ def node(
     if found is not None and found.gaps:
         gaps = some(f"{column!r} ({count})" for column, count in found.gaps.items())
         say_wrapped(f"gaps, which a job with impute fills: {gaps}")
-    if found is not None and found.text:
-        say_wrapped(*found.text_told())
-    elif why := refusal(config):
+    if found is not None:
+        say_wrapped(*found.text_told(), *found.label_told())
+    if why := refusal(config):
         say_wrapped(f"as it is, it would refuse: {why}")

@@ -24,10 +24,19 @@ def say_wrapped(*sentences: str) -> None:
         say(*textwrap.wrap(sentence, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
 
-def runs_told(spec: Any, folder: Path) -> str:
-    def counted(count: int, name: str) -> str:
-        return f"{count} {name}{'s' if count > 1 else ''}"
+def say_entries(entries: Mapping[str, str]) -> None:
+    """Say names with what each is, beside them in lines of at most 80 columns."""
+    for name, about in entries.items():
+        first, *more = textwrap.wrap(about, 52, break_long_words=False, break_on_hyphens=False)
+        say(f"  {name:26}{first}", *(f"{'':28}{line}" for line in more))
 
+
+def counted(count: int, name: str) -> str:
+    """So many of something: 1 row, 2 rows."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def runs_told(spec: Any, folder: Path) -> str:
     curves, seeds = len(spec.curves), len(spec.seeds)
     most = "" if spec.config.target is None and spec.config.until is None else "at most "
     what = f"{counted(curves * seeds, 'run')} of {most}{counted(spec.config.rounds, 'round')}"

@@ -4,11 +4,12 @@ The one reader of the package. What becomes of text, missing values and labels i
 in :mod:`fedmls.datasets.tables`, for a node of a federation in :mod:`fedmls.federation.node.rows`.
 """
 
+import csv
 import gzip
 import re
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile, is_zipfile
@@ -25,6 +26,8 @@ KINDS = {
 }
 ZIPPED = ("CSV", "svmlight")  # kinds that may end in .gz
 DECIMALS = (".", ",")  # what numbers in a CSV may be written with
+# Words that stand for a missing number in a CSV. In a column of text they are text: None may be an answer.
+GAPS = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None")
 ONE_NPZ_AT_A_TIME = threading.Lock()  # NumPy parses headers, which CPython 3.11 cannot do in two threads at once
 UNREADABLE = (ValueError, OSError, KeyError, EOFError, BadZipFile, zlib.error)  # what reading a bad file may raise
 
@@ -92,11 +95,25 @@ def read_frame(file: Path, as_text: bool = False, text: Sequence[str] = (), deci
 
     if kind_of(file) == "Parquet":
         return pd.read_parquet(file)
-    options: dict[str, Any] = {"dtype": dict.fromkeys(text, str), "decimal": decimal}
-    frame = _read_csv(file, **{"dtype": str, "keep_default_na": False} if as_text else options)
+    _check_names(file)
+    options: dict[str, Any] = {"dtype": dict.fromkeys(text, str), "decimal": decimal, "na_values": [""]}
+    frame = _read_csv(file, keep_default_na=False, **{"dtype": str} if as_text else options)
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for names of the rows
         raise Unreadable("its rows have more values than its first line has names")
+    if len(frame.columns) > 1 and frame.iloc[:, -1].isin(["", np.nan]).any():
+        _check_lines(file, len(frame.columns))
+    for name in () if as_text else text_columns(frame.drop(columns=[*text], errors="ignore")):
+        frame[name] = _without_gaps(frame[name], decimal)
     return frame
+
+
+def _without_gaps(column: Any, decimal: str) -> Any:
+    """Return a column of text in which all but words for gaps are numbers as one of numbers, others as they are."""
+    gaps = column.isin(GAPS)
+    numbers = [number_of(value, decimal) for value in column[~gaps].dropna()] if gaps.any() else []
+    if not numbers or None in numbers:
+        return column
+    return column.map(lambda value: number_of(value, decimal)).astype(float)
 
 
 def read_columns(file: Path) -> list[str]:
@@ -105,7 +122,43 @@ def read_columns(file: Path) -> list[str]:
         from pyarrow.parquet import read_schema
 
         return [str(name) for name in read_schema(file).names]
+    _check_names(file)
     return [str(name) for name in _read_csv(file, nrows=0).columns]
+
+
+def _check_names(file: Path) -> None:
+    """Refuse a CSV file whose first line leaves out a name, or has one twice: pandas would make up others."""
+    names = next(_lines(file), (1, []))[1]
+    for j, name in enumerate(names, start=1):
+        if not name.strip():
+            remedy = "save the table without its row numbers, or give the column a name (and leave it out with ignore)"
+            raise Unreadable(f"its column {j} has no name in the first line; {remedy}")
+        if name in names[: j - 1]:
+            raise Unreadable(f"two of its columns are called {name!r}; rename one")
+
+
+def _check_lines(file: Path, columns: int) -> None:
+    """Refuse a CSV file with a line that ends too soon: pandas would take what it lacks for gaps."""
+    for number, cells in _lines(file):
+        if cells and len(cells) < columns:
+            values = "1 value" if len(cells) == 1 else f"{len(cells)} values"
+            raise Unreadable(f"its line {number} has {values}, and its first line names {columns} columns")
+
+
+def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each line, with its number."""
+    separator = _separator(file)
+    try:
+        with (gzip.open if file.suffix.lower() == ".gz" else open)(
+            file, "rt", encoding="utf-8-sig", newline=""
+        ) as text:
+            lines = csv.reader(text, delimiter=separator)
+            for cells in lines:
+                yield lines.line_num, cells
+    except UnicodeDecodeError:
+        raise Unreadable("it is no UTF-8 text; save it as UTF-8") from None
+    except csv.Error:  # what pandas says of it is told
+        return
 
 
 def _read_csv(file: Path, **options: Any) -> Any:
@@ -122,7 +175,10 @@ def _read_csv(file: Path, **options: Any) -> Any:
 
 
 def _ragged(error: ValueError) -> ValueError:
-    """Return what pandas says of a line that is too long, as a sentence; other errors as they are."""
+    """Return what pandas says of a line that is too long, or of a quote, as a sentence; other errors as they are."""
+    quote = re.search(r"EOF inside string starting at row (\d+)", str(error))
+    if quote is not None:
+        return Unreadable(f'a quote (") in its line {int(quote[1]) + 1} is not closed')
     found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
     if found is None:
         return error

@@ -42,10 +42,20 @@ class Overview(NamedTuple):
     ignored: list[str]
 
     def text_told(self) -> list[str]:
-        """Return a sentence on the columns of text, if there are any."""
+        """Return sentences on the columns of text, if there are any, and on those that cannot be used."""
         columns = some(f"{name!r} ({len(values)} values)" for name, values in self.text.items())
         remedy = 'a job takes it with categorical = "onehot", or name such columns in ignore'
-        return [f"text is in {columns}; {remedy}"] if self.text else []
+        told = [f"text is in {columns}; {remedy}"] if self.text else []
+        unfit = some(f"{name!r} ({why})" for name, why in self.unfit.items())
+        return [*told, f"no job can use {unfit}: put into ignore, at all sites alike"] if self.unfit else told
+
+    def label_told(self) -> list[str]:
+        """Return sentences on what is wrong with the label."""
+        lacking = f"{self.unlabelled} of {self.rows} rows have no label {self.label!r}; take them out"
+        told = [lacking] if self.unlabelled else []
+        if self.classes is None or len(self.classes) <= 2:
+            return told
+        return [*told, f"the label {self.label!r} has {len(self.classes)} values, and losses for classes take two"]
 
 
 def look_at(file: Path, label: str | None = None, ignore: Sequence[str] = (), decimal: str | None = None) -> Overview:

@@ -14,7 +14,10 @@ from fedmls.datasets.toml_lines import toml_line
 from fedmls.federation.server.survey import natural
 from fedmls.files import relative_to
 
-TAKEN = ("server", "console", "guard", "localhost")  # names that the engines' own processes have
+TAKEN = (  # as names of processes of the engines, or as what NVFlare takes for truth values and numbers
+    *("server", "console", "guard", "localhost"),
+    *("yes", "true", "t", "y", "no", "false", "f", "n", "nan", "inf", "infinity"),
+)
 COMMENTS = {
     "data": "a path from this file on",
     "state": "a folder of this node alone, in which it keeps its runs",
@@ -27,10 +30,12 @@ COMMENTS = {
 def site_names(texts: Sequence[str], column: str = "site") -> list[str]:
     """Return a name for each of these texts, of letters, digits, - and _; a number gets the column before it."""
     names: list[str] = []
+    before = _plain(column) or "site"
+    before = f"site-{before}" if before.lower() in TAKEN else before
     for text in texts:
         name = _plain(text)
         if not re.match("[A-Za-z]", name) or name.lower() in TAKEN:
-            name = f"{_plain(column) or 'site'}-{name}".rstrip("-")
+            name = f"{before}-{name}".rstrip("-")
         seen, number, unique = {one.lower() for one in names}, 1, name  # names of files, too, so without case
         while unique.lower() in seen:
             number += 1
@@ -49,7 +54,10 @@ def data_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise ValueError(f"{path} is not there; name a folder of CSV or Parquet files, or the files")
+            raise ValueError(
+                f"{path} is not there; name a folder of CSV or Parquet files, or the files (an option such as --ignore "
+                "takes one value, and is repeated for more)"
+            )
         inside = sorted(path.iterdir(), key=lambda file: natural(file.name)) if path.is_dir() else [path]
         files = [file for file in inside if _is_frame(file)]
         if not files:

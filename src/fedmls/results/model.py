@@ -111,12 +111,13 @@ def _about(described: Description) -> str:
     """Return how a row's prediction is computed from this file, in sentences."""
     score = "The score of a row is intercept + the sum of coefficient · value over its columns."
     levels = ' The value of "column=level" is 1 where the column has that level, else 0.' if described.levels else ""
+    truth = " Truth values count as 1 and 0."
     gaps = " A missing value is refused." if described.fill is None else ' A missing value counts as "missing" says.'
     if not described.model.classes:
-        return f"{score}{levels}{gaps} The prediction is the score."
+        return f"{score}{truth}{levels}{gaps} The prediction is the score."
     low, high = described.model.classes
     chance = f" The probability of {high} is 1 / (1 + exp(-score))." if described.loss == "logistic" else ""
-    return f"{score}{levels}{gaps} The prediction is {high} where the score is above 0, else {low}.{chance}"
+    return f"{score}{truth}{levels}{gaps} The prediction is {high} where the score is above 0, else {low}.{chance}"
 
 
 def _told_columns(described: Description) -> list[dict[str, Any]]:

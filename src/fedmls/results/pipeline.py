@@ -24,7 +24,8 @@ from fedmls.types import Array
 
 
 def load(folder: str | Path) -> Pipeline:
-    """Return the model of a results folder as a fitted scikit-learn pipeline: encode, impute, scale, predict.
+    """Return the model of a results folder as a fitted scikit-learn pipeline: encode, impute, scale, predict, as far as
+    the training did.
 
     folder: of a federation, of ``fedmls run`` or of ``fedmls reproduce``; or its model.json.
 
@@ -211,6 +212,9 @@ def predict_file(folder: str | Path, file: Path, keep: Sequence[str] = (), decim
     if described.loss == "logistic":
         found["probability"] = linear.predict_proba(features)[:, 1]
     notes = [*(str(one.message) for one in caught), *_measured(described, rows, found["prediction"])]
+    for name in keep:
+        if name in found:
+            raise ValueError(f"keep has {name!r}, as a column of the predictions is called; rename it in {file}")
     return Predictions(pd.DataFrame({**_kept(file, rows, keep), **found}), notes)
 
 
@@ -241,6 +245,8 @@ def _kept(file: Path, rows: Any, keep: Sequence[str]) -> dict[str, Any]:
     for name in keep:
         if name not in names:
             raise ValueError(f"{file}: {no_column(name, names)}")
+    if keep and kind_of(file) == "CSV":  # to the letter: 00123 is not 123
+        rows = read_frame(file, as_text=True)
     return {name: rows[name].to_numpy() for name in keep}
 
 
@@ -258,6 +264,13 @@ def _measured(described: Description, rows: Any, predicted: Any) -> list[str]:
         told, wanted = ([label_text(one) for one in each] for each in (predicted[there].tolist(), y[there].tolist()))
         if low == REST:
             wanted = [one if one == high else REST for one in wanted]
+        strange = sorted({*wanted} - {low, high})
+        if strange:
+            held = some(map(repr, strange), 3)
+            return [
+                f"the label {described.label!r} holds {held}, not only the model's {low!r} and {high!r}: how good the "
+                "predictions are cannot be told"
+            ]
         right = np.mean([one == other for one, other in zip(told, wanted, strict=True)])
         return [f"accuracy {what}: {right:.4g}"]
     error = np.abs(predicted[there] - y[there].to_numpy(dtype=float)).mean()

@@ -37,10 +37,10 @@ class Deployment(ABC):
         self.folder = Path(folder).resolve()
         self.nodes = {name: Path(file).resolve() for name, file in nodes.items()}
         for name, file in self.nodes.items():
-            if name in self.reserved or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
+            if name.lower() in self.reserved or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
                 raise ValueError(
                     f"{name!r} is no name for a node; take letters, digits, - and _, "
-                    f"but not {' or '.join(self.reserved)}"
+                    f"but not {', '.join(self.reserved[:-1])} or {self.reserved[-1]}"
                 )
             self._check_node(name, file)
 

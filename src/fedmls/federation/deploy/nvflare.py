@@ -145,11 +145,15 @@ class Console:
                 return f"{', '.join(gone)} has no part in the job any more"
 
 
+# What NVFlare takes for truth values and numbers where it reads the name of a node from a command line
+NO_TEXT = ("yes", "true", "t", "y", "no", "false", "f", "n", "nan", "inf", "infinity")
+
+
 class NVFlareDeployment(Deployment):
     """A deployment over NVFlare: everybody has a certificate of one CA."""
 
     title, package, extra, megabytes = "NVFlare", "nvflare", "nvflare", 360
-    reserved = (SERVER, CONSOLE, GUARD, HOST)
+    reserved = (SERVER, CONSOLE, GUARD, HOST, *NO_TEXT)
 
     def __init__(self, folder: Path, nodes: Mapping[str, Path]) -> None:
         path = Path(folder).resolve()

@@ -63,9 +63,10 @@ def read_rows(config: NodeConfig) -> SiteRows:
     m = rows.X.shape[0]
     if m < config.min_rows:
         raise Refused(f"it has {m} rows and answers only for at least {config.min_rows} (min_rows)")
-    values = rows.X.data if is_sparse(rows.X) else rows.X
-    if np.isinf(values).any():
-        raise Refused("its rows hold infinite values")
+    infinite = np.isinf(rows.X.data if is_sparse(rows.X) else rows.X)
+    if infinite.any():
+        places = rows.X.indices[infinite] if is_sparse(rows.X) else np.flatnonzero(infinite.any(axis=0))
+        raise Refused(f"its column {rows.columns[int(places[0])]!r} holds infinite values")
     return rows
 
 
@@ -161,8 +162,9 @@ def check_numbers(y: Any) -> None:
 def label_texts(y: Any) -> list[str]:
     """Return labels as text, the same for 1, 1.0 and "1": files of one federation write them in their own ways."""
     labels = np.asarray(y).tolist()
-    if any(value is None or value != value for value in labels):
-        raise Refused("its label column has missing values")
+    lacking = [row for row, value in enumerate(labels, start=1) if value is None or value != value]
+    if lacking:
+        raise Refused(f"its label column has missing values, the first in row {lacking[0]}")
     return [label_text(value) for value in labels]
 
 

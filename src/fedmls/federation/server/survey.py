@@ -113,7 +113,10 @@ def _agreed_levels(nodes: list[str], found: list[Surveyed], table: list[str]) ->
                 "alike, or name it in ignore"
             )
         if not levels and None not in own:
-            raise ValueError(f"no node tells a value in column {name!r}; leave it out with ignore")
+            raise ValueError(
+                f"no node tells a value in column {name!r}: at none do min_rows of the rows have the same one, if they "
+                "have any, as where each row has its own; leave it out with ignore"
+            )
         if len(levels) > MOST_LEVELS:
             raise ValueError(
                 f"column {name!r} has {len(levels)} different values over all nodes, and a 0/1 column for each is too "

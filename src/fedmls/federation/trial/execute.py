@@ -18,6 +18,7 @@ from fedmls.federation.errors import Stopped
 from fedmls.federation.job import Job
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
 from fedmls.federation.trial.prepare import DEPLOYMENT, ENGINES, Trial, ended, simulation
+from fedmls.local.cut_rows import compiled
 from fedmls.results.events import parsed, read_events
 from fedmls.results.held_out import HeldOutScores
 from fedmls.results.layout import HISTORY
@@ -66,7 +67,10 @@ def _deploy(trial: Trial, say: Say) -> Times:
     engine, n = ENGINES[trial.engine], len(trial.nodes)
     for left in end_left_behind(trial.folder.parent):
         say(left)
-    say(f"{engine.title}: starting a server and {n} nodes on this machine; logs are in {trial.folder / DEPLOYMENT}")
+    say(f"{engine.title}: starting a server and {n} nodes on this machine")
+    say(f"logs are in {trial.folder / DEPLOYMENT}")
+    if not compiled():
+        say("the first time nodes compile their loops, which takes up to a minute")
     marks = [time.time()]
     with Lines(trial, say) as lines, engine(trial.folder / DEPLOYMENT, trial.nodes) as running:
         marks.append(time.time())

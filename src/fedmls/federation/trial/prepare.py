@@ -35,6 +35,7 @@ from fedmls.federation.node.first_exchanges import surveyed
 from fedmls.federation.node.rows import label_texts, prepared
 from fedmls.federation.node.site import Site
 from fedmls.federation.node_config import NodeConfig
+from fedmls.federation.secure_sums import check_enough
 from fedmls.federation.server import replies
 from fedmls.federation.server.folder import CHECKPOINT, EVENTS
 from fedmls.federation.server.survey import SurveyedProblem, agree, natural
@@ -242,6 +243,8 @@ def _write(trial: Trial, parts: str) -> None:
 def _checked(folder: Path, engine: str, job: Job, parts: Path, command: str) -> Trial:
     """Return the trial, if it can be run: what is wrong shows before anything is started."""
     nodes = node_files(parts, job)
+    if job.secure:
+        check_enough(len(nodes))
     ENGINES[engine](folder / DEPLOYMENT, nodes)
     _check_memory(ENGINES[engine], len(nodes))
     if job.privacy is not None:
