@@ -148,10 +148,10 @@ class KeepsOutsideOfItsState(Sound):
         return Server(up.u / (1 + 0.01 * KEPT["calls"]), server.count + 1)
 
 
-class SendsSmallNumbers(Sound):
+class SendsHalfNumbers(Sound):
     def client_round(self, k, client, down, local):
         client, up = super().client_round(k, client, down, local)
-        return client, up._replace(size=up.size.astype(np.float32))
+        return client, up._replace(size=up.size.astype(np.float16))
 
 
 class SendsAnotherUp(Sound):
@@ -218,7 +218,7 @@ BROKEN = {
     ForgetsTheClientsState: "client_round returns ndarray; return the client's state and an Up",
     TossesItsOwnCoins: "the model differs from the simulation's by",
     KeepsOutsideOfItsState: "when a run is stopped and goes on, the model differs from the simulation's by",
-    SendsSmallNumbers: "Up cannot be sent: arrays of float32 are not sent",
+    SendsHalfNumbers: "Up cannot be sent: arrays of float16 are not sent",
     SendsAnotherUp: "client_round returns a OtherUp, not the Up that the class declares",
     SendsAMatrix: "x of Down has shape (2, 6); send arrays of one dimension",
     KeepsANumber: "u of the client's state is 1.0; make it an array of one dimension, also for one number",

@@ -20,6 +20,7 @@ from fedmls.problem import OracleProblem, Problem
 from fedmls.rounds import ServerRandom, drawn, require_algorithm, weighted_mean
 from fedmls.simulation.run import simulate
 from fedmls.types import DERIVE, Algorithm, Array, Run, Traits
+from fedmls.wire import bytes_of
 
 ROUNDS, BATCH, SEED, L2 = 6, 0.4, 7, 0.1
 ROWS = 10  # of a client
@@ -202,16 +203,17 @@ class _Apart:
         self.shapes: dict[str, tuple[int, ...]] | None = None
 
     def work(self, k: int, down: Any, among: list[int]) -> Any:
-        ups, received = [], _travelled(down, "Down")
+        sent, ups, received = [], [], _travelled(down, "Down")
         for i in among:
             self.locals[i].begin(k)
             after, up = _untouched(self.algorithm.client_round, k, self.clients[i], received, self.locals[i])
             if not isinstance(up, self.algorithm.Up):
                 raise BrokenContract(f"client_round returns a {type(up).__name__}, not the Up that the class declares")
             self.clients[i] = _travelled(after, "the client's state")
+            sent.append(up)
             ups.append(_travelled(up, "Up"))
         self._check_sizes(ups[0])
-        self._count(ups[0], down, len(among))
+        self._count(sent, down, len(among))
         return type(ups[0])(*(np.stack(fields) for fields in zip(*ups, strict=True)))
 
     def _check_sizes(self, up: Any) -> None:
@@ -223,24 +225,28 @@ class _Apart:
             )
         self.shapes = shapes
 
-    def _count(self, up: Any, down: Any, clients: int) -> None:
+    def _count(self, ups: list[Any], down: Any, clients: int) -> None:
         """What the messages of a round hold."""
         traits = self.algorithm.traits
         senders = self.algorithm.participants or clients
-        sizes = {name: value.size for name, value in up._asdict().items() if name not in traits.on_demand}
-        got = {name: value.size for name, value in down._asdict().items() if isinstance(value, np.ndarray)}
-        vectors, vectors_down = (
-            [size for name, size in each.items() if name not in traits.numbers] for each in (sizes, got)
-        )
-        numbers = sum(sizes.values()) - sum(vectors)
+        named = {name: [getattr(up, name) for up in ups] for name in ups[0]._fields if name not in traits.on_demand}
+        got = {name: value for name, value in down._asdict().items() if isinstance(value, np.ndarray)}
+        vectors = [values for name, values in named.items() if name not in traits.numbers]
+        numbers = [values for name, values in named.items() if name in traits.numbers]
+        vectors_down = [value for name, value in got.items() if name not in traits.numbers]
         self.sent.append(
             (
-                senders * sum(size // self.dimension for size in vectors),
-                clients * sum(size // self.dimension for size in vectors_down),
-                8 * (senders * sum(vectors) + clients * numbers),
-                8 * clients * sum(got.values()),
+                senders * sum(values[0].size // self.dimension for values in vectors),
+                clients * sum(value.size // self.dimension for value in vectors_down),
+                round(senders * _mean_bytes(vectors) + clients * _mean_bytes(numbers)),
+                round(clients * sum(bytes_of(value) for value in got.values())),
             )
         )
+
+
+def _mean_bytes(fields: list[list[Any]]) -> float:
+    """What some fields take, in the mean over clients."""
+    return sum(sum(bytes_of(value) for value in values) / len(values) for values in fields)
 
 
 def _play(algorithm: Algorithm, example: _Example, team: "_Together | _Apart") -> Any:

@@ -12,8 +12,11 @@ import numpy as np
 from fedmls.checks import whole
 from fedmls.threads import one_thread
 from fedmls.types import Algorithm, Array, Counts
+from fedmls.wire import bytes_of
 
+Sizes = dict[str, tuple[int, float]]  # of the array fields of a message: the numbers of one client, and their bytes
 BLOCK = 2**18  # numbers in the vectors of a block of clients
+FEW = 64  # clients that are summed one after the other
 
 
 def require_algorithm(algorithm: Any) -> None:
@@ -51,10 +54,19 @@ def draw_participants(n: int, some: int, random: "ServerRandom", k: int) -> Coun
     return random.at(k, purpose=1).choice(n, some, replace=False)
 
 
-def array_sizes(message: Any) -> dict[str, int]:
-    """The array fields of a message, which travel, and how many numbers each holds for one client."""
+def array_sizes(message: Any) -> Sizes:
+    """The array fields of a message, which travel: of one client the numbers in each, and the bytes that they take."""
     named = zip(message._fields, message, strict=True)
-    return {name: value.shape[-1] for name, value in named if isinstance(value, np.ndarray)}
+    return {name: (value.shape[-1], bytes_of(value)) for name, value in named if isinstance(value, np.ndarray)}
+
+
+def mean_sizes(blocks: list[tuple[int, Sizes]]) -> Sizes:
+    """The mean over blocks of so many clients each."""
+    if len(blocks) == 1:
+        return blocks[0][1]
+    clients = sum(count for count, _ in blocks)
+    totals = {name: sum(count * sizes[name][1] for count, sizes in blocks) for name in blocks[0][1]}
+    return {name: (numbers, totals[name] / clients) for name, (numbers, _) in blocks[0][1].items()}
 
 
 def blocks(clients: int, d: int) -> list[slice]:
@@ -69,8 +81,16 @@ def weighted_mean(weights: Array, up: Any, d: int) -> Any:
     """Σ w_i up_i, field by field: of each block, and then of the blocks, in their order."""
     parts = blocks(len(weights), d)
     with one_thread() if len(parts) > 1 else nullcontext():
-        means = [type(up)(*(weights[block] @ field[block] for field in up)) for block in parts]
+        means = [type(up)(*(_mixed(weights[block], field[block]) for field in up)) for block in parts]
     return reduce(added, means)
+
+
+def _mixed(weights: Array, field: Array) -> Any:
+    """Σ w_i field_i, of few at a time, and then in pairs: one after the other very many would be rounded by much."""
+    if len(weights) <= FEW:
+        return weights @ field
+    half = len(weights) // 2
+    return _mixed(weights[:half], field[:half]) + _mixed(weights[half:], field[half:])
 
 
 def added(mean: Any, other: Any) -> Any:

@@ -157,6 +157,8 @@ class Traits(NamedTuple):
     to be asked for either.
     reads_all_rows: whatever the batch.
     varying: the sizes of its Up differ from round to round; they follow from Down.
+    short: arrays of its Up and Down may be of float32 or of whole numbers, which take fewer bytes than eight each
+    (:mod:`fedmls.wire`).
     reveals_objective: its uploads hold f_i at some point, or numbers from which f_i follows.
     needs_rows: it asks ``local`` for what only rows can answer, and functions of an OracleProblem cannot.
     needs_no_l1: it works on the slopes of rows: an l1 term must be given as rows, too.
@@ -177,6 +179,7 @@ class Traits(NamedTuple):
     proves: bool = False
     reads_all_rows: bool = False
     varying: bool = False
+    short: bool = False
     reveals_objective: bool = False
     needs_rows: bool = False
     needs_no_l1: bool = False
@@ -285,6 +288,10 @@ class Algorithm(ABC, Generic[ServerT, ClientT, DownT, UpT]):
     def lower_bound(self, server: ServerT, radius: float, x0: Array) -> float:
         """What f is nowhere below in the ball ‖x - x0‖ <= radius, of an algorithm that proves."""
         return -np.inf
+
+    def units(self, down: DownT) -> dict[str, Any]:
+        """What the numbers of a field of the answer are multiples of, by its name, where they are whole ones."""
+        return {}
 
 
 DERIVE = "derive it from Algorithm[Server, Client, Down, Up], its four NamedTuples"

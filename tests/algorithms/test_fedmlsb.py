@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import fedmls
-from fedmls.algorithms import fedmlsb
+from fedmls import golomb
+from fedmls.algorithms import _consensus, fedmlsb
 from fedmls.bounds import cuts
 from fedmls.local.curvature import packed, unpacked
 from fedmls.local.curvature_rows import bends
@@ -20,6 +21,7 @@ from fedmls.local.random import draw, stream
 from fedmls.losses import LOSSES
 from fedmls.simulation.config import RunConfig
 from fedmls.simulation.run import Simulation
+from fedmls.wire import as_whole
 from tests.support.problems import lad, svm
 
 WEIGHTS = np.array([0.1, 0.3, 0.15, 0.25, 0.2])
@@ -33,7 +35,8 @@ class Plain:
         self.problem, self.seed, self.d = problem, seed, problem.dimension
         self.A, self.b, self.hinge = problem.matrix().toarray(), problem.y, problem.loss.name == "hinge"
         self.ridge = np.where(np.arange(self.d) < problem.penalised, problem.l2, 0.0)
-        self.cuts = [(b, np.zeros(self.d), 0.0) for b in range(PARTS)]
+        self.cuts = [([b], np.zeros(self.d), 0.0) for b in range(PARTS)]
+        self.below = [(0.0, np.zeros(self.d))] * PARTS  # by what cuts may be too high: blur, and where not
 
     def rows(self, i):
         return range(self.problem.offsets[i], self.problem.offsets[i + 1])
@@ -44,16 +47,29 @@ class Plain:
     def slope(self, p, b):
         return (-b if b * p < 1 else 0.0) if self.hinge else float(np.sign(p - b))
 
-    def evaluate(self, x):
-        """The height of each part; the cuts are kept."""
-        heights, slopes = np.zeros(PARTS), np.zeros((PARTS, self.d))
+    def evaluate(self, x, grids=None):
+        """f without its l2 term; the cuts are kept, rounded to grids, or in round 1 that of all parts together."""
+        total, lows, slopes, every = 0.0, np.zeros(PARTS), np.zeros((PARTS, self.d)), np.zeros(self.d)
         for i, w in enumerate(self.problem.weights):
+            heights, steep = np.zeros(PARTS), np.zeros((PARTS, self.d))
             for r, j in enumerate(self.rows(i)):
-                c, p = w * self.problem.row_weights[j], self.A[j] @ x
+                c, p = self.problem.row_weights[j], self.A[j] @ x
                 heights[r % PARTS] += c * self.loss(p, self.b[j])
-                slopes[r % PARTS] += c * self.slope(p, self.b[j]) * self.A[j]
-        self.cuts += [(b, slopes[b], heights[b] - slopes[b] @ x) for b in range(PARTS)]
-        return heights, slopes.sum(axis=0)
+                steep[r % PARTS] += c * self.slope(p, self.b[j]) * self.A[j]
+            total += w * heights.sum()
+            if grids is None:
+                every += w * of_few_bits(steep.sum(axis=0), 8)
+                continue
+            mean, unit = heights.sum() / PARTS, 2.0 ** (grids.profile + grids.scales[0])
+            lows += w * (mean + np.floor((heights - mean) / 2.0 ** grids.scales[2]) * 2.0 ** grids.scales[2])
+            slopes += w * np.rint(steep / unit) * unit
+        if grids is None:
+            self.cuts.append((list(range(PARTS)), every, total - every @ x))
+            self.below.append((None, x))
+        else:
+            self.cuts += [([b], slopes[b], lows[b] - slopes[b] @ x) for b in range(PARTS)]
+            self.below += [(2.0 ** (grids.profile + grids.scales[0] - 1), x)] * PARTS
+        return total, every
 
     def width(self, i, x, share):
         """How far from a kink the row is within which this share of the rows are; how far each row is."""
@@ -109,8 +125,10 @@ class Plain:
         return x0 if self.hinge and fitted else x
 
     def step(self, center, H, t):
-        x, r = cvxpy.Variable(self.d), cvxpy.Variable(PARTS)
-        rules = [e + g @ x <= r[b] for b, g, e in self.cuts]
+        """Of cuts that are lowered by what they may be too high by at the center."""
+        x, r, rules = cvxpy.Variable(self.d), cvxpy.Variable(PARTS), []
+        for (parts, g, e), (blur, at) in zip(self.cuts, self.below, strict=True):
+            rules.append(e - np.sum(blur * abs(center - at)) + g @ x <= cvxpy.sum(r[parts]))
         root = np.linalg.cholesky(H)
         cost = cvxpy.sum(r) + cvxpy.sum(cvxpy.multiply(self.ridge, x**2)) / 2
         cost += cvxpy.sum_squares(root.T @ (x - center)) / (2 * t)
@@ -118,32 +136,53 @@ class Plain:
         cvxpy.Problem(cvxpy.Minimize(cost), rules).solve(solver="CLARABEL", **tight)
         return x.value
 
-    def value(self, heights, x):
-        return heights.sum() + self.ridge @ x**2 / 2
+    def value(self, loss, x):
+        return loss + self.ridge @ x**2 / 2
 
 
-def plain_fedmlsb(problem, rounds, seed, proved):
-    """The models after each round; ``proved``: after which the best point is proved to be close."""
+def of_few_bits(v, bits):
+    """The nearest numbers with so many bits before their zeros."""
+    unit = 2.0 ** (np.floor(np.log2(np.where(v == 0, 1.0, abs(v)))) + 1 - bits)
+    return np.rint(v / unit) * unit
+
+
+def correlations(H):
+    return H / np.sqrt(np.outer(np.diag(H), np.diag(H)))
+
+
+def definite(H):
+    values, vectors = np.linalg.eigh(correlations(H))
+    nearest = sum(max(value, 2.0**-16) * np.outer(v, v) for value, v in zip(values, vectors.T, strict=True))
+    return nearest * np.sqrt(np.outer(np.diag(H), np.diag(H)))
+
+
+def plain_fedmlsb(problem, rounds, seed, servers):
+    """The models after each round; ``servers``: what grids are taken in each, and what is proved after it."""
     run, x0, weights = Plain(problem, seed), np.zeros(problem.dimension), problem.weights
     d, center = run.d, x0
-    heights, g = run.evaluate(x0)
-    f, H, q = run.value(heights, x0), np.zeros((d, d)), np.zeros(d)
+    loss, g = run.evaluate(x0)
+    f, H, q = run.value(loss, x0), np.zeros((d, d)), np.zeros(d)
     for i, w in enumerate(weights):
         at_start = [abs(1 if run.hinge else run.b[j]) for j in run.rows(i)]
         H_i, q_i = run.own_quadratic(i, run.own_minimum(i, x0, 100), 0.01 * np.mean(at_start))
-        H += w * H_i
-        q += w * q_i
+        has_all = (np.diag(H_i) > 0).all() and np.linalg.eigvalsh(correlations(H_i))[0] > 0.05
+        H += w * of_few_bits(H_i, 5 if has_all else 12)
+        q += w * of_few_bits(q_i, 12)
+    H = definite(H)
     H = first = H + 1e-8 * np.trace(H) / d * np.eye(d)
     own = np.linalg.solve(H + np.diag(run.ridge), q)
     g = g + run.ridge * x0
-    t, models, spent = 2 * f / (g @ np.linalg.solve(H + np.diag(run.ridge), g)), [own], np.zeros(2)
-    for k in range(2, rounds + 1):
-        lanes = [0.25, 1.0, 4.0]
+    t, models, spent, streak = 2 * f / (g @ np.linalg.solve(H + np.diag(run.ridge), g)), [own], np.zeros(2), 0
+    size = 2.0 ** servers[0].profile
+    run.below[-1] = servers[0].blur.max() * size, x0
+    for k, server in enumerate(servers[1:], start=2):
+        lanes = [0.25, 1.0, 4.0 * 4.0 ** min(max(streak - 1, 0), 3)]
         points = [run.step(center, H, t * lane) for lane in lanes]
         if k == 2:
             points, lanes = [own, *points], [0.0, *lanes]
+        points = [np.rint(x * size / 2.0 ** server.scales[1]) * 2.0 ** server.scales[1] / size for x in points]
         spent[1] += len(points) * d * (1 + PARTS)
-        found = [run.evaluate(x)[0] for x in points]
+        found = [run.evaluate(x, server)[0] for x in points]
         values = [run.value(h, x) for h, x in zip(found, points, strict=True)]
         best = int(np.argmin(values))
         lane = min((j for j in range(len(points)) if lanes[j]), key=lambda j: values[j])
@@ -151,14 +190,16 @@ def plain_fedmlsb(problem, rounds, seed, proved):
             t = 1.0
         else:
             t = t * lanes[lane] if values[lane] < f else t / 2
-        if spent[0] + d * (d + 1) / 2 <= spent[1]:
+        streak = streak + 1 if values[best] < f and lanes[best] == lanes[-1] else 0
+        if spent[0] + d * (d + 1) / 2 <= 0.5 * spent[1]:
             spent[0] += d * (d + 1) / 2
-            at = points[0] if k == 2 else points[1]
-            H = sum(w * run.curvature(i, at) for i, w in enumerate(weights))
-            H = H + 1e-3 * np.trace(H) / np.trace(first) * first
+            at, unit = points[0] if k == 2 else points[1], 2.0**-4 * np.outer(size, size)
+            H = sum(w * np.rint(run.curvature(i, at) / unit) * unit for i, w in enumerate(weights))
+            H = definite(H + 1e-3 * np.trace(H) / np.trace(first) * first)
         if values[best] < f:
             f, center = values[best], points[best]
-        models.append(center if proved[k - 1] else run.step(center, H, min(1.0, t)))
+        close = server.f - server.bound <= 0.01 * server.f
+        models.append(center if close else run.step(center, H, min(1.0, t)))
     return models
 
 
@@ -170,12 +211,11 @@ def plain_fedmlsb(problem, rounds, seed, proved):
 def test_equals_its_transliteration(problem):
     """Up to the accuracy of two solvers of quadratic programs. Later a point may lie on the kink of a row, where
     rounding decides on the subgradient."""
-    simulation, kept, proved = Simulation(fedmls.FedMLSB(), problem, RunConfig(5, seed=3)), [], []
+    simulation, kept, servers = Simulation(fedmls.FedMLSB(), problem, RunConfig(5, seed=3)), [], []
     for _ in simulation.play():
         kept.append(simulation.x)
-        server = simulation.at.server
-        proved.append(server.f - server.bound <= 0.01 * server.f)
-    for k, (x, expected) in enumerate(zip(kept, plain_fedmlsb(problem, 5, 3, proved), strict=True), start=1):
+        servers.append(simulation.at.server)
+    for k, (x, expected) in enumerate(zip(kept, plain_fedmlsb(problem, 5, 3, servers), strict=True), start=1):
         scale = 1e-9 if k == 1 else 2e-4
         assert np.allclose(x, expected, atol=scale * max(1, abs(expected).max())), k
 
@@ -407,18 +447,44 @@ def test_a_model_ahead_is_hardly_ever_worse_than_the_best_point(make):
     assert worse <= total / 10
 
 
-def test_bytes_are_those_of_points_cuts_and_curvature():
+def test_bytes_are_those_of_whole_and_of_short_numbers():
+    """Each message as long as what it holds, in the code that it is sent in; none of what eight bytes a number take."""
     problem, d, n = svm(), 5, 5
-    simulation = Simulation(fedmls.FedMLSB(), problem, RunConfig(4))
+    simulation, sent = Simulation(fedmls.FedMLSB(), problem, RunConfig(5)), []
+    round_of_clients = simulation.local.round
+
+    def observed(algorithm, k, states, down, some):
+        local = problem.local(0, 1.0)
+        local.begin(k)
+        _, up = algorithm.client_round(k, states, down, local)
+        sent.append((down, up))
+        return round_of_clients(algorithm, k, states, down, some)
+
+    simulation.local.round = observed
     list(simulation.play())
     history = simulation.result().history
-    down, up = (np.diff(history[name], prepend=0) / n / 8 for name in ("bytes_down", "bytes_up"))
-    H = d * (d + 1) // 2
-    assert down[0] == d
-    assert up[0] == PARTS * (d + 1) + H + 2 * d + 4  # cuts, the own quadratic model, sizes, and terms
-    points = down[1:] / d
-    assert (points == [4, 3, 3]).all()
-    assert set(up[1:] - points * PARTS * (d + 1)) <= {0, H}
+    down, up = (np.diff(history[name], prepend=0) for name in ("bytes_down", "bytes_up"))
+    asked, answer = sent[0]
+    short = [answer.g, answer.H, answer.own, answer.summed, answer.terms]
+    assert all(field.dtype == np.float32 for field in short)
+    assert up[0] == sum(8 + sum(2 + len(golomb.encode(as_whole(field[i])[2])) for field in short) for i in range(n))
+    assert up[0] < n * (8 + 2 * (4 * d + d * (d + 1) // 2 + 4))
+    for k, (asked, answer) in enumerate(sent[1:], start=1):
+        whole = [answer.parts, answer.g, answer.H]
+        assert all(field.dtype == np.int64 for field in whole)
+        assert up[k] == sum(8 * asked.points + sum(len(golomb.encode(field[i])) for field in whole) for i in range(n))
+        assert down[k] == n * sum(len(golomb.encode(field)) for field in (asked.x, asked.profile, asked.scales))
+        assert up[k] < n * 8 * asked.points * (PARTS + 1) * d / 3
+
+
+def test_a_start_at_the_minimum_is_no_reason_to_run_away():
+    """The slope there is rounding alone, and Polyak's step length any number."""
+    about = {"loss": "epsilon_insensitive", "seed": 441530, "m": 4, "d": 1, "n": 3, "l2": 0.0, "l1": 0.0}
+    problem = made(**about, intercept=True, size=1.0, kind="whole")
+    simulation = Simulation(fedmls.FedMLSB(lanes=1), problem, RunConfig(25, certificate=True, seed=about["seed"]))
+    assert max(np.abs(simulation.at.server.x).max() for _ in simulation.play()) < 1e6
+    server = simulation.at.server
+    assert server.f - server.bound < 1e-9 * server.f
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 5])
@@ -472,7 +538,7 @@ def test_t_is_that_of_newtons_step_again_when_no_step_leads_anywhere():
     stands = first._replace(lanes=lanes, x=np.zeros(4), t=1e-9, f=1.0, H=packed(np.eye(2)), terms=terms)
     functions = stands._replace(terms=np.array([0.0, 0.0, 2.0, -np.inf]))
     moves = stands._replace(x=np.array([0.0, 0.0, 1.0, 0.0]))
-    found = [fedmlsb._length(9, server, np.ones(2), None, None) for server in (stands, functions, moves)]
+    found = [fedmlsb._length(9, server, np.ones(2), None) for server in (stands, functions, moves)]
     assert found == [1.0, 5e-10, 5e-10]
 
 
@@ -566,7 +632,7 @@ def test_clients_that_lose_their_state_cost_no_proof():
 
 
 def test_consensus_lanes_are_given_up_when_none_wins(monkeypatch):
-    monkeypatch.setattr(fedmlsb, "PATIENCE", 0)
+    monkeypatch.setattr(_consensus, "PATIENCE", 0)
     simulation = Simulation(fedmls.FedMLSB(), many(l2=0.01), RunConfig(12, optimum=None))
     sent = [len(simulation.at.server.z) for _ in simulation.play()]
     assert sent[-1] == 0

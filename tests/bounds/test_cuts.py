@@ -18,7 +18,7 @@ def random_cuts(rng, J=12, d=4, parts=3, scale=1.0, common=0):
     """Cuts of parts that are each the largest of some planes, so that a model of them has a minimum."""
     g = scale * rng.normal(size=(J, d))
     part = np.concatenate([np.arange(J - common) % parts, np.full(common, ALL)])
-    return Cuts(g, rng.normal(size=J) - (part == ALL) * 3, part.astype(np.int64), np.zeros(J, np.int64))
+    return Cuts.exact(g, rng.normal(size=J) - (part == ALL) * 3, part.astype(np.int64), np.zeros(J, np.int64))
 
 
 def heights(cuts, x, parts):
@@ -111,7 +111,7 @@ def test_an_interior_points_weights_are_of_no_more_cuts_than_it_takes(monkeypatc
     """All cuts go through one point, as near a kink: then weights are many, and an interior point is amid them."""
     rng = np.random.default_rng(6)
     g = rng.choice([-1.0, 1.0], size=(200, 6)) + np.array([2.0, 0, 0, 0, 0, 0])
-    cuts = Cuts(g, np.zeros(200), np.zeros(200, np.int64), np.zeros(200, np.int64))
+    cuts = Cuts.exact(g, np.zeros(200), np.zeros(200, np.int64), np.zeros(200, np.int64))
     asked = (cuts, np.zeros(6), np.zeros(1), np.zeros(6), np.ones(6), 1.0)
     monkeypatch.setattr(cut_steps, "_by_daqp", lambda *_: None)
     step = proximal_point(*asked)
@@ -122,7 +122,7 @@ def test_an_interior_points_weights_are_of_no_more_cuts_than_it_takes(monkeypatc
 def test_a_cut_of_all_parts_may_be_far_below_each_and_hold_all_the_same():
     """Eight parts fall by 1 each, up to 8 away; a cut of all together rises, from 50 below, and holds them at 50/9."""
     part = np.array([*range(8), ALL])
-    cuts = Cuts(np.array([[-1.0]] * 8 + [[1.0]]), np.array([0.0] * 8 + [-50]), part, np.zeros(9, np.int64))
+    cuts = Cuts.exact(np.array([[-1.0]] * 8 + [[1.0]]), np.array([0.0] * 8 + [-50]), part, np.zeros(9, np.int64))
     step = proximal_point(cuts, np.zeros(1), np.zeros(8), np.zeros(1), np.ones(1), 1.0, length=0.5)
     assert step.x[0] == pytest.approx(50 / 9)
 
@@ -131,7 +131,7 @@ def test_weights_that_are_a_little_wrong_are_not_believed(monkeypatch):
     """Although one idle cut is very steep, so that its numbers are rounded by much."""
     rng = np.random.default_rng(7)
     cuts = random_cuts(rng, 20, 5)
-    steep = Cuts(np.array([[1e4, 0, 0, 0, 0]]), np.array([-1e9]), np.array([0]), np.array([0]))
+    steep = Cuts.exact(np.array([[1e4, 0, 0, 0, 0]]), np.array([-1e9]), np.array([0]), np.array([0]))
     cuts = Cuts(*(np.concatenate(two) for two in zip(cuts, steep, strict=True)))
     asked = (cuts, np.zeros(5), heights(cuts, np.zeros(5), 3), np.zeros(5), np.ones(5), 1.0)
     expected, exact = proximal_point(*asked), cut_steps._by_daqp

@@ -70,7 +70,7 @@ VALUES = st.recursive(
         *(st.builds(lambda n, one=one: n * one, SIZES) for one in ("x", b"x", [None])),
         st.builds(lambda n: {str(i): None for i in range(n)}, SIZES),
     ),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=3), inner, max_size=4)),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=2), inner, max_size=4)),
     max_leaves=6,
 )
 
@@ -134,8 +134,8 @@ def test_no_damage_breaks_the_decoder(data):
         (wire(body={"lipschitz": {1: 2}}), "no message"),
         (wire(body={"lipschitz": msgpack.ExtType(5, b"x")}), "an extension of kind 5"),
         (wire(body={"lipschitz": msgpack.Timestamp(1)}), "it holds a Timestamp"),
-        (array(dtype="float32"), "only float64 and int64"),
-        (array(dtype="object"), "only float64 and int64"),
+        (array(dtype="float16"), "only float64, int64, whole, short are sent"),
+        (array(dtype="object"), "only float64, int64, whole, short are sent"),
         (array(dtype=None), "an array without dtype"),
         (array(raw=None), "an array without raw"),
         (array(shape=[3]), r"shape \[3\] with 2 numbers"),
@@ -182,10 +182,22 @@ def test_long_messages_are_not_even_read():
         unpack_envelope(bytes(2000), limit=1000)
 
 
-@pytest.mark.parametrize("value", [object(), np.zeros(3, dtype=np.float32), np.array(["a"]), {1, 2}])
+@pytest.mark.parametrize("value", [object(), np.zeros(3, dtype=np.float16), np.array(["a"]), {1, 2}])
 def test_nothing_else_is_sent(value):
     with pytest.raises(TypeError):
         pack_envelope(Envelope("begun", "a", 0, 0, {"lipschitz": value}))
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_numbers_of_four_bytes_take_four_and_arrive_as_float64(compact):
+    x = np.random.default_rng(0).normal(size=1000)
+    long, short = (
+        pack_envelope(Envelope("begun", "a", 0, 0, {"lipschitz": v}), compact) for v in (x, x.astype(np.float32))
+    )
+    assert len(short) < len(long) - 3900
+    arrived = unpack_envelope(short).body["lipschitz"]
+    assert arrived.dtype == float
+    assert np.array_equal(arrived, x.astype(np.float32))
 
 
 def test_damage_of_a_file_is_noticed():

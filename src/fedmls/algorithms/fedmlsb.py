@@ -10,13 +10,13 @@ below.
 The next points. Around the best point so far, the center c, lane l minimises the model plus (x - c)·H (x - c)/(2
 t_l): proximal bundle steps (Lemaréchal 1975; Kiwiel 1985) with step lengths t_l = t 4^l, side by side as in the
 parallel bundle method of Díaz and Grimmer (SIAM J. Optim. 2023). If a lane improves on c, it is the new center and
-its length the new t; otherwise t is halved, or 1 again if no step leads anywhere. Cuts of several parts (Birge,
-Louveaux 1988, have one for each scenario) are a closer model than cuts of their sum, and here they cost no client its
-privacy: parts are of rows, not of clients.
+its length the new t; otherwise t is halved, or 1 again if no step leads anywhere. A longest lane that wins again and
+again gets longer each time. Cuts of several parts (Birge, Louveaux 1988, have one for each scenario) are a closer model
+than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of clients.
 
 The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.local.curvature`), at a point of an earlier
-exchange: a d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it makes up
-no more than half of what is sent. Kinks blurred, f is smooth, and the first steps are Newton's.
+exchange: a d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it is no
+more than half as many numbers as all others together. Kinks blurred, f is smooth, and the first steps are Newton's.
 
 The first exchange. Every client goes to about its own minimum and sends a quadratic model of its loss there; the
 minimum of their mean is the model after round 1, often within a percent. It is evaluated in round 2.
@@ -38,17 +38,21 @@ solution (He, Yuan 2012). So one lane has μ = ‖x̄ - x0‖/S, anew in every r
 now; the other a k-th of that in round k, which is better where f has a sharp minimum. A choice by the lower f(x̄) would
 make μ ever smaller. Both x̄ are points of the next exchange. The slopes of the rows that the first lane's step ends
 with make one more cut, of all parts together. Only for this do clients keep a state; a lost one would cost these lanes
-alone. After ``PATIENCE`` exchanges without a win they are given up.
+alone. After a hundred exchanges without a win they are given up (``_consensus.py``).
+
+Few bits. From round 2 on all numbers are rounded to what the gap that is left asks for, and travel as whole ones
+(``_grids.py``); those of round 1 have few significant bits. Where that must not be, they are of eight bytes.
 
 The lower bound is the minimum of the model over all x (:mod:`fedmls.bounds.cut_bound`). It needs no radius, is finite
-as soon as the cuts span, and f* is never below it.
+as soon as the cuts span, and f* is never below it. Rounded cuts hold only where the minimum may be, and tell themselves
+where that is (:mod:`fedmls.bounds.box`).
 
 Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of t, whatever the metric between two
 bounds; the lower bound, in every exchange. Measured: all that is said of few exchanges.
 
-Down L vectors, up L B vectors and the curvature, in the first exchange two vectors more. All rows are read, whatever
-the batch: L + 1 times in an exchange, up to 100 times more in the first one, and with consensus lanes 60 times more in
-each.
+Down L vectors, up L B vectors and the curvature; in the first exchange up one cut, of all parts together, and two more
+vectors. All rows are read, whatever the batch: L + 1 times in an exchange, up to 100 times more in the first one, and
+with consensus lanes 60 times more in each.
 """
 
 from collections.abc import Iterable
@@ -56,7 +60,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedmls.algorithms._auto_lambda import own_guess, squared
+from fedmls.algorithms import _consensus as consensus
+from fedmls.algorithms import _grids
+from fedmls.algorithms._grids import Grids
+from fedmls.algorithms._metric import LEAST, TRUE, definite, first_curvature, shaped, trace
+from fedmls.bounds import box
+from fedmls.bounds.box import Box
 from fedmls.bounds.cut_bound import lower_bound
 from fedmls.bounds.cut_steps import length_for, proximal_point
 from fedmls.bounds.cuts import ALL, Cuts, Terms, largest
@@ -66,47 +75,57 @@ from fedmls.hyperparameters import hyperparameters
 from fedmls.local.curvature import packed, unpacked
 from fedmls.threads import one_thread
 from fedmls.types import Algorithm, Array, Local, Traits
+from fedmls.wire import rounded
 
 MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond consensus lanes help
 PARTS = 8  # of the rows of a client
 MOST = 300  # cuts, and one more for each coordinate up to MANY
-PATIENCE = 100
-CONSENSUS, RELAXATION = 2, 1.9  # lanes, and α in each
-PASSES = 30  # over a client's rows towards its proximal step
-FIRST = 10.0  # times a client's own guess: the μ of round 1
 RATIO = 4.0  # between the step lengths of two lanes
+FAST = 3  # the longest lane is so many times longer still, at most, if it won again and again
+LONGEST = 1e8  # the first t at most: at a minimum the slope is nothing but rounding, and Polyak's t any number
 # In place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither.
 OWN, MEAN, PROBE = 0.0, -1.0, -2.0
+LOST = 6  # exchanges, and one more for every eight coordinates, after which a box must have been found
+BENDS = 0.5  # numbers of curvature asked for, at most, next to all other numbers
 SAME = 1e-12
 PROVED = 1e-10  # of f: a gap for which no probes are sent; rounding leaves some 1e-12
 DONE = 1e-11  # of f: a gap for which nothing is done any more
 AHEAD = 0.01  # of f: as long as more is not yet proved, the model is ahead of the points evaluated
+SHORT = 2.0**-24  # relative: what a number of 24 significant bits is rounded by
+LITTLE = 0.01  # of what steps are to gain: points have 24 bits as long as that costs no more
+# In round 1: significant bits of slopes, of the clients' own H x - p, and of what slopes are sums of.
+STEEP, OWN_BITS, SUMMED = 8, 12, 4
 
 
 class Server(NamedTuple):
     """When round k begins. Of the points sent last: x, one after the other; the step length of each, relative to t; at
-    which of them the curvature was asked for (-1: none). The best point evaluated, the height of each part of f there,
-    and f (infinity before round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cuts.Cuts`). The
-    curvature, the first one, and t. l2, l1, how many coordinates have them, and the floor. The lower bound. The
-    numbers sent so far: for the curvature, and for all else. f at the center around which probes were sent last. Rounds
-    since a consensus lane won. Of these lanes, one after the other: z_{k-1}, x̄ of round k - 1, and μ (0: by the
-    client's own guess). x0. The absolute values, in each coordinate, that slopes are sums of.
+    which of them the curvature was asked for (-1: none). The best point evaluated, and f there (infinity before
+    round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cuts.Cuts`). The curvature, the first one, and
+    t; in how many exchanges in a row the longest lane won. l2, l1, how many coordinates have them, and the floor. The
+    lower bound. The numbers sent so far: of the curvature, and all others. f at the center around which probes were
+    sent last. Rounds since a consensus lane won. Of these lanes, one after the other: z_{k-1}, x̄ of round k - 1, and
+    μ (0: by the client's own guess). x0. The absolute values, in each coordinate, that slopes are sums of.
+
+    Whether numbers may be rounded to grids; the units of these (:mod:`fedmls.algorithms._grids`), none where nothing is
+    rounded. Between which points x* is.
     """
 
     x: Array
     lanes: Array
     asked: int
     center: Array
-    heights: Array
     f: float
     own: Array
     g: Array
     e: Array
     part: Any
     used: Any
+    blur: Array
+    point: Array
     H: Array
     H0: Array
     t: float
+    streak: int
     terms: Array
     bound: float
     sent: Array
@@ -117,6 +136,11 @@ class Server(NamedTuple):
     mu: Array
     x0: Array
     summed: Array
+    short: int
+    profile: Array
+    scales: Array
+    low: Array
+    high: Array
 
 
 class Client(NamedTuple):
@@ -130,16 +154,19 @@ class Client(NamedTuple):
 
 
 class Down(NamedTuple):
-    x: Array  # the points
+    x: Array  # the points, or the first and the differences from one to the next in units of a grid
     points: int  # how many they are
     asked: int  # at which of them the curvature is wanted
+    profile: Array  # this and the next: of the grids, empty without them
+    scales: Array
     z: Array  # this and the next: of the consensus lanes, empty without them
     mu: Array
 
 
 class Up(NamedTuple):
-    f: Array  # of each part at each point
-    g: Array
+    f: Array  # of each part at each point; of all parts together where there are grids
+    parts: Array  # in units of a grid, if there is one: by how much each part is above the parts' mean
+    g: Array  # of each part at each point; at the first and differences, in units of a grid, if there is one
     H: Array  # the curvature, if it was asked for
     own: Array  # in round 1: H x - p at the client's own minimum
     summed: Array  # this and the next in round 1
@@ -157,10 +184,11 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedmlsb"
     title: ClassVar[str] = "FedMLS-B"
     traits: ClassVar[Traits] = Traits(
-        numbers=("f", "H", "terms", "mu", "squares", "a"),
+        numbers=("f", "parts", "H", "terms", "mu", "squares", "a", "profile", "scales"),
         proves=True,
         reads_all_rows=True,
         varying=True,
+        short=True,
         reveals_objective=True,
     )
     lanes: int = 3
@@ -170,20 +198,20 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
 
     def init(self, x0: Array, n: int) -> tuple[Server, Client]:
         d, none = len(x0), np.empty(0)
-        lanes = CONSENSUS if d > MANY else 0
+        lanes = consensus.LANES if d > MANY else 0
         z, mu = np.tile(x0, lanes), np.zeros(lanes)
         first = Server(
             x=x0,
             lanes=np.array([OWN]),
             asked=-1,
             center=x0,
-            heights=np.zeros(PARTS),
             f=np.inf,
             own=x0,
             **Cuts.none(d)._asdict(),
             H=none,
             H0=none,
             t=1.0,
+            streak=0,
             terms=np.zeros(4),
             bound=-np.inf,
             sent=np.zeros(2),
@@ -194,29 +222,43 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             mu=mu,
             x0=x0,
             summed=0 * x0,
+            short=1,
+            **_grids.NONE._asdict(),
+            low=x0 - np.inf,
+            high=x0 + np.inf,
         )
         return first, Client(z, 0 * z, mu + np.inf, 0 * z)
 
     def broadcast(self, k: int, server: Server, rng: np.random.Generator) -> tuple[Server, Down]:
         if k > 1 and not _is_done(server):
+            server = _without_grids(server) if k > LOST + len(server.x0) // 8 and _is_lost(server) else server
             with one_thread():
                 server = self._with_points(k, server)
-        return server, Down(server.x, len(server.lanes), server.asked, server.z, server.mu)
+        grids, x = _grids_of(server), server.x.reshape(len(server.lanes), -1)
+        x = _grids.points_sent(grids, x) if grids else _sent(server.x)
+        return server, Down(x, len(server.lanes), server.asked, server.profile, server.scales, server.z, server.mu)
 
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
-        d = len(down.x) // down.points
-        f, g = local.cuts(down.x, PARTS)
+        grids = _grids_of(down)
+        x, d = _grids.points_received(grids, down.x, down.points).ravel(), len(down.x) // down.points
+        f, g = local.cuts(x, PARTS)
         none = f[..., :0]
-        H = own = summed = terms = none
+        H = own = summed = terms = parts = none
         if k == 1:
-            H, own, summed = local.own_quadratic(down.x, d <= MANY)
+            f, g = f.sum(axis=-1, keepdims=True), g.reshape(*g.shape[:-1], PARTS, d).sum(axis=-2)
+            H, own, summed = local.own_quadratic(x, d <= MANY)
             terms = local.terms()
+            g, H, own = _first_slopes(g, terms), first_curvature(H, d), rounded(own, OWN_BITS)
+            summed, terms = rounded(summed, SUMMED, up=True), _exact(terms)
         elif down.asked >= 0:
-            H = local.curvature(down.x[down.asked * d : (down.asked + 1) * d], d <= MANY)
-        if not len(down.z) or not _has_slopes(local):
-            return client, Up(f, g, H, own, summed, terms, none, none, none, none)
-        client, squares = _consensus(client, down, local)
-        return client, Up(f, g, H, own, summed, terms, client.x, squares, *local.cut())
+            H = local.curvature(x[down.asked * d : (down.asked + 1) * d], d <= MANY)
+        if grids:
+            sizes = *f.shape[:-1], down.points, PARTS
+            f, parts, g, H = _grids.answers_sent(grids, f.reshape(sizes), g.reshape(*sizes, d), H)
+        if not len(down.z) or not consensus.has_slopes(local):
+            return client, Up(f, parts, g, H, own, summed, terms, none, none, none, none)
+        client, squares = consensus.proximal(client, down, local)
+        return client, Up(f, parts, g, H, own, summed, terms, client.x, squares, *local.cut())
 
     def server_round(self, k: int, server: Server, up: Up) -> Server:
         if _is_done(server):
@@ -224,9 +266,10 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if k == 1:
             server = server._replace(terms=up.terms, summed=up.summed)
         if len(server.z):
-            server = _agreed(k, server, up) if len(up.z) else _without_consensus(server)
+            server = consensus.agreed(k, server, up) if len(up.z) else consensus.without(server)
         with one_thread():
-            return _bounded(k, _evaluated(k, _with_curvature(k, server, up), up))
+            server = _with_curvature(k, server, up)
+            return _bounded(k, _evaluated(k, server, up))
 
     def model(self, server: Server) -> Array:
         if not np.isnan(self.objective(server)):
@@ -246,12 +289,24 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             return server.bound
         cuts, terms = _cuts(server), _terms(server)
         gap = server.f - server.bound
-        found = lower_bound(cuts, PARTS, terms, server.center, server.f, server.summed, gap, radius, x0)
+        if _grids_of(server):
+            ball = Box(np.maximum(server.low, x0 - radius), np.minimum(server.high, x0 + radius))
+            found, _ = box.lower_bound(_model(server), server.bound, ball)
+        else:
+            exact = cuts.some(cuts.blur == 0)
+            found = lower_bound(exact, PARTS, terms, server.center, server.f, server.summed, gap, radius, x0)
         return max(server.bound, found.value)
+
+    def units(self, down: Down) -> dict[str, Any]:
+        grids = _grids_of(down)
+        if not grids:
+            return {}
+        slopes = np.tile(grids.slopes, down.points * PARTS)
+        return {"parts": grids.heights, "g": slopes} | ({"H": grids.curvature} if down.asked >= 0 else {})
 
     def _with_points(self, k: int, server: Server) -> Server:
         """The points of round k, and at which of them the curvature is asked for."""
-        server, found = self._steps(k, server)
+        server, found, gain = self._steps(k, server)
         points, lanes = [x for x, _ in found], [length for _, length in found]
         if _stand(server, points, min(2, self.lanes)) and _unproved(server):
             points += _probes(server)
@@ -260,32 +315,86 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if k == 2 and not np.array_equal(server.own, server.center):
             points, lanes = [server.own, *points], [OWN, *lanes]
         if len(server.z):
-            points, lanes = [*points, *_lanes(server.mean)], [*lanes, *[MEAN] * CONSENSUS]
+            points, lanes = [*points, *consensus.lanes(server.mean)], [*lanes, *[MEAN] * consensus.LANES]
         if not points:
             points, lanes = [server.center], [1.0]
-        x = np.concatenate(points)
+        server, x = _on_grid(server, np.array(points), gain)
         bent, rest = server.sent[0], server.sent[1] + len(x) * (1 + PARTS)
-        asks = bool(bent + len(server.H) <= rest)
+        asks = bool(bent + len(server.H) <= BENDS * rest)
         at = 0 if lanes[0] == OWN else max(0, (sum(length > 0 for length in lanes) - 1) // 2)
         sent = np.array([bent + asks * len(server.H), rest])
         return server._replace(x=x, lanes=np.array(lanes), asked=at if asks else -1, sent=sent)
 
-    def _steps(self, k: int, server: Server) -> tuple[Server, list[tuple[Array, float]]]:
-        """The proximal step of each lane, with its length relative to t: those that are not the same. Cuts without use
-        are dropped."""
+    def _steps(self, k: int, server: Server) -> tuple[Server, list[tuple[Array, float]], float]:
+        """The proximal step of each lane, with its length relative to t: those that are not the same; and what the
+        model falls by in the best of them, at least. Cuts without use are dropped."""
         terms, cuts = _terms(server), _cuts(server)
         H, found = unpacked(server.H, terms.dimension), list[tuple[Array, float]]()
-        main, about = np.zeros(len(cuts.e)), length_for(server.f - server.bound)
-        for length in RATIO ** (np.arange(self.lanes) - (self.lanes - 1) / 2):
-            step = proximal_point(cuts, server.center, server.heights, terms.ridge, H, server.t * length, about)
+        main, about, gain = np.zeros(len(cuts.e)), length_for(server.f - server.bound), 0.0
+        low = _lowered(server)
+        heights = _heights(server, low)
+
+        lengths = RATIO ** (np.arange(self.lanes) - (self.lanes - 1) / 2)
+        if self.lanes > 1:
+            lengths[-1] *= RATIO ** min(max(0, server.streak - 1), FAST)
+        for length in lengths:
+            step = proximal_point(low, server.center, heights, terms.ridge, H, server.t * length, about)
             if step is None:
                 continue
-            cuts, about = cuts.marked(step.weights, k), step.length
+            cuts, about, gain = cuts.marked(step.weights, k), step.length, max(gain, step.length**2 / 2)
             main = step.weights if length <= 1 or not found else main
-            if not any(_same(step.x - x, H + _shaped(terms.ridge, H), server.f) for x, _ in found):
+            if not any(_same(step.x - x, H + shaped(terms.ridge, H), server.f) for x, _ in found):
                 found.append((step.x, float(length)))
-        cuts = cuts.pruned(MOST + (terms.dimension if terms.dimension <= MANY else 0), main, k)
-        return server._replace(**cuts._asdict()), found
+        most = MOST + (terms.dimension if terms.dimension <= MANY else 0)
+        cuts = cuts.pruned(most, main, k, _blur_of_one(server), ROUNDING * server.summed)
+        return server._replace(**cuts._asdict()), found, gain
+
+
+def _grids_of(message: Any) -> Grids:
+    """The grids that the server's state or what it sends names."""
+    return Grids(message.profile, message.scales)
+
+
+def _on_grid(server: Server, points: Array, gain: float) -> tuple[Server, Array]:
+    """The points, one after the other, rounded as they are to be sent, by new units if there are grids."""
+    if not _grids_of(server):
+        return server, _rounded(points, server.summed, gain)
+    gap, moves = server.f - server.bound, points - server.center
+    scales = _grids.scales(server.profile, _terms(server), server.f, gap, gain, moves, server.summed, points)
+    server = server._replace(scales=scales)
+    unit = _grids_of(server).points
+    return server, (unit * np.rint(points / unit)).ravel()
+
+
+def _blur_of_one(server: Server) -> Array | None:
+    """By how much slopes with a blur of 1 may be off."""
+    return 2.0**server.profile if _grids_of(server) else None
+
+
+def _sent(x: Array) -> Any:
+    """The points as whole numbers, or as float32, if that is what they are."""
+    if (np.abs(x) < 2**52).all() and (x == np.rint(x)).all():
+        return x.astype(np.int64)
+    short = x.astype(np.float32)
+    return short if (short == x).all() else x
+
+
+def _rounded(points: Array, summed: Array, gain: float) -> Array:
+    """The points, one after the other, with 24 bits if f hardly differs there, next to what is to gain."""
+    x = points.ravel()
+    costs = SHORT * float((np.abs(points) @ summed).max())
+    return x.astype(np.float32).astype(float) if costs <= LITTLE * gain else x
+
+
+def _exact(values: Array) -> Any:
+    """The values in as few bits as take nothing from them."""
+    short = (rounded(values, bits) for bits in (8, 16, 24))
+    return next((each for each in short if np.array_equal(each, values)), values)
+
+
+def _first_slopes(g: Array, terms: Array) -> Any:
+    """Those of round 1, short, unless they are of functions, of which nobody knows what they are sums of."""
+    return rounded(g, STEEP) if np.isfinite(terms[..., 3]).all() else g
 
 
 def _is_done(server: Server) -> bool:
@@ -301,25 +410,21 @@ def _is_first(server: Server) -> bool:
 def _ahead(server: Server) -> Array:
     """Newton's step from the best point, by the cuts and the curvature together, or a shorter one if such did well."""
     terms, about, t = _terms(server), length_for(server.f - server.bound), min(1.0, server.t)
-    H = unpacked(server.H, terms.dimension)
-    step = proximal_point(_cuts(server), server.center, server.heights, terms.ridge, H, t, about)
+    H, low = unpacked(server.H, terms.dimension), _lowered(server)
+    step = proximal_point(low, server.center, _heights(server, low), terms.ridge, H, t, about)
     return server.center if step is None else step.x
 
 
 def _stand(server: Server, points: Iterable[Array], few: int = 1) -> bool:
     """Whether fewer than so many of the points, all different, are away from the center."""
     H = unpacked(server.H, len(server.center))
-    metric = H + _shaped(_terms(server).ridge, H)
+    metric = H + shaped(_terms(server).ridge, H)
     return sum(not _same(x - server.center, metric, server.f) for x in points) < few
 
 
 def _same(move: Array, H: Array, f: float) -> bool:
     """Whether two points are so close that f hardly differs."""
     return bool(move @ (H @ move if H.ndim == 2 else H * move) <= SAME * abs(f))
-
-
-def _shaped(ridge: Array, H: Array) -> Array:
-    return np.diag(ridge) if H.ndim == 2 else ridge
 
 
 def _unproved(server: Server) -> bool:
@@ -346,45 +451,27 @@ def _probes(server: Server) -> list[Array]:
     return list(server.center + moves)
 
 
-def _has_slopes(local: Local) -> bool:
-    """Whether consensus lanes can run: they need rows, and no l1 term."""
-    terms = np.atleast_2d(local.terms())[0]
-    return bool(terms[1] == 0 and np.isfinite(terms[3]))
-
-
-def _lanes(v: Array) -> list[Array]:
-    return np.split(v, CONSENSUS, axis=-1)
-
-
-def _each(numbers: Array, like: Array) -> Array:
-    """One number for each consensus lane, as often as it has coordinates."""
-    return np.repeat(numbers, like.shape[-1] // CONSENSUS, axis=-1)
-
-
-def _consensus(client: Client, down: Down, local: Local) -> tuple[Client, Array]:
-    """A client's proximal step in each consensus lane, and the squared length of the multiplier that it asks for."""
-    z, guessing = down.z, not down.mu.any()
-    Y = client.Y + (client.x - z) / _each(client.mu, z)
-    mu = (FIRST * own_guess(_lanes(z)[0], local) if guessing else down.mu) + np.zeros(CONSENSUS) * local.weight
-    x, p = local.ascend(z - _each(mu, z) * Y, mu, client.p, 1, PASSES)
-    wide = _each(np.where(mu > 0, mu, np.inf), z)
-    squares = np.concatenate([squared(lane) for lane in _lanes(Y + (x - z) / wide)], axis=-1)
-    ahead = x if guessing else RELAXATION * x + (1 - RELAXATION) * z
-    return Client(ahead, Y, mu + np.inf if guessing else mu, p), squares
-
-
-def _agreed(k: int, server: Server, up: Up) -> Server:
-    """The clients' mean in each consensus lane, and the μ that goes with it."""
-    alpha = RELAXATION if server.mu.any() else 1.0
-    mean = (up.z - (1 - alpha) * server.z) / alpha
-    far = np.array([np.linalg.norm(x - server.x0) for x in _lanes(mean)])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mu = np.array([1.0, 1 / k]) * far / np.sqrt(up.squares)
-    return server._replace(z=up.z, mean=mean, mu=np.where((mu > 0) & (mu < np.inf), mu, server.mu))
-
-
 def _cuts(server: Server) -> Cuts:
-    return Cuts(server.g, server.e, server.part, server.used)
+    return Cuts(server.g, server.e, server.part, server.used, server.blur, server.point)
+
+
+def _lowered(server: Server) -> Cuts:
+    """The cuts, none of them above f at the center: rounded slopes may make them so."""
+    cuts = _cuts(server)
+    if not _grids_of(server):
+        return cuts
+    return cuts._replace(e=cuts.e - cuts.blur * (np.abs(cuts.point - server.center) @ 2.0**server.profile))
+
+
+def _heights(server: Server, cuts: Cuts) -> Array:
+    """Of the parts at the center, an l1 term being one more, up to what goes from one part to another."""
+    terms = _terms(server)
+    return cuts.heights(server.center, PARTS + (terms.l1 > 0), server.f - terms.quadratic(server.center))
+
+
+def _model(server: Server) -> box.Model:
+    profile, rest = 2.0**server.profile, ROUNDING * np.maximum(server.summed, largest(server.g))
+    return box.Model(_cuts(server), PARTS, _terms(server), profile, rest, server.center, server.f)
 
 
 def _terms(server: Server) -> Terms:
@@ -393,48 +480,106 @@ def _terms(server: Server) -> Terms:
 
 
 def _with_curvature(k: int, server: Server, up: Up) -> Server:
-    """The new curvature, and in round 1 the minimum of the clients' quadratic models.
+    """The new curvature, and in round 1 the minimum of the clients' quadratic models, and the grids' profile.
 
     A little of the first curvature is added, for directions in which there is none now.
     """
-    d = len(server.center)
-    trace = _trace(up.H, d) if len(up.H) else 0.0
+    d, grids, terms = len(server.center), _grids_of(server), _terms(server)
+    H = up.H * grids.curvature if grids and len(up.H) else up.H
+    total = trace(H, d) if len(H) else 0.0
     if k > 1:
-        rest = 1e-3 * trace / _trace(server.H0, d) * server.H0
-        return server._replace(H=up.H + rest) if trace > 0 else server
-    if not trace > 0:
+        rest = 1e-3 * total / trace(server.H0, d) * server.H0
+        return server._replace(H=definite(H + rest, d, LEAST if grids else d * TRUE)) if total > 0 else server
+    if not total > 0:
         plain = packed(np.eye(d)) if d <= MANY else np.ones(d)
         return server._replace(H=plain, H0=plain)
-    H, ridge = unpacked(up.H, d), _terms(server).ridge
-    H = H + 1e-8 * trace / d * (np.eye(d) if H.ndim == 2 else 1.0)
-    own = np.linalg.solve(H + np.diag(ridge), up.own) if H.ndim == 2 else up.own / (H + ridge)
+    if server.short:
+        server = _with_grids(server, _grids.profile(unpacked(H, d), terms, float(up.f.sum()), up.summed))
+    H = unpacked(definite(H, d), d)
+    H = H + 1e-8 * total / d * (np.eye(d) if H.ndim == 2 else 1.0)
+    bent = H + shaped(terms.ridge, H)
+    own = np.linalg.solve(bent, up.own) if H.ndim == 2 else up.own / bent
     return server._replace(H=packed(H), H0=packed(H), own=np.asarray(own) if np.isfinite(own).all() else server.center)
 
 
-def _trace(H: Array, d: int) -> float:
-    return float(H.sum() if len(H) == d else np.trace(unpacked(H, d)))
+def _with_grids(server: Server, profile: Any) -> Server:
+    """From round 2 on, unless the profile is empty. Cuts then have a point where they are exact all the same."""
+    if not len(profile):
+        return server
+    return server._replace(profile=profile, scales=np.zeros(3, np.int64), point=np.empty((0, len(profile))))
+
+
+def _without_grids(server: Server) -> Server:
+    """The grids given up: nobody knows in which box the minimum is, and if there is none, as of a classifier that sets
+    one group apart, slopes must be exact. Cuts so far are kept for one more step."""
+    e = _lowered(server).e
+    return server._replace(**_grids.NONE._asdict(), e=e, point=np.empty((len(e), 0)))
+
+
+def _is_lost(server: Server) -> bool:
+    free = _terms(server).ridge == 0
+    return bool(_grids_of(server)) and not np.isfinite(server.high - server.low)[free].all()
 
 
 def _evaluated(k: int, server: Server, up: Up) -> Server:
     """The new cuts; the best point; and the step length, by whether a lane improved on the last one."""
     terms, points = _terms(server), server.x.reshape(len(server.lanes), -1)
-    heights, slopes = _parts_at(points, up, terms)
-    parts, d = slopes.shape[1:]
-    cuts = _cuts(server)
+    loss, tops, slopes = _answers(k, server, up, points)
+    f = loss + [terms.quadratic(x) for x in points]
+    summed = np.maximum(server.summed, largest(slopes.reshape(-1, terms.dimension)))
+    cuts = _with_cuts(k, server, up, points, tops, slopes, summed)
+    best = int(np.argmin(f))
+    long = f[best] < server.f and server.lanes[best] == server.lanes.max() > 1
+    t, streak = _length(k, server, f, slopes), server.streak + 1 if long else 0
+    server = server._replace(summed=summed, t=t, streak=streak, **cuts._asdict())
+    server = consensus.patient(server, f[best] < server.f and server.lanes[best] == MEAN)
+    return server._replace(center=points[best], f=float(f[best])) if f[best] < server.f else server
+
+
+def _with_cuts(k: int, server: Server, up: Up, points: Array, tops: Array, slopes: Array, summed: Array) -> Cuts:
+    """The cuts, and those of round k: of each part at each point; in round 1 of all parts, and that no part is below
+    the floor. Where slopes are exact from now on, those that are not are dropped: far from their points they may be
+    above f."""
+    terms, d, cuts = _terms(server), points.shape[1], _cuts(server)
+    if k > 1 and not _grids_of(server):
+        cuts = cuts.some(cuts.blur == 0)
+    parts = PARTS + (terms.l1 > 0)
     if k == 1 and np.isfinite(terms.floor):
         cuts = cuts.and_more(np.zeros((parts, d)), np.full(parts, terms.floor), np.arange(parts), k)
-    summed = np.maximum(server.summed, largest(slopes.reshape(-1, d)))
-    e = heights - np.einsum("lbd,ld->lb", slopes, points) - _rounding(points, heights, summed)
-    cuts = cuts.and_more(slopes.reshape(-1, d), e.ravel(), np.tile(np.arange(parts), len(points)), k)
-    if len(up.p) and terms.l1 == 0:
-        cuts = cuts.and_more(up.p[None], up.a - _rounding(server.center[None], up.a, summed)[0], np.array([ALL]), k)
-    f = heights.sum(axis=1) + [terms.quadratic(x) for x in points]
-    best = int(np.argmin(f))
-    server = server._replace(summed=summed, t=_length(k, server, f, heights, slopes), **cuts._asdict())
-    server = _patient(server, f[best] < server.f and server.lanes[best] == MEAN)
-    if f[best] < server.f:
-        server = server._replace(center=points[best], heights=heights[best], f=float(f[best]))
-    return server
+    e = (tops - np.einsum("lbd,ld->lb", slopes, points) - _rounding(points, tops, summed)).ravel()
+    part = np.array([ALL]) if k == 1 else np.tile(np.arange(parts), len(points))
+    at, some = np.repeat(points, len(part) // len(points), axis=0), np.isfinite(e)
+    if not some.all():
+        slopes, e, part, at = slopes.reshape(-1, d)[some], e[some], part[some], at[some]
+    cuts = cuts.and_more(slopes.reshape(-1, d), e, part, k, _blur(k, server), at)
+    if not len(up.p) or terms.l1 > 0:
+        return cuts
+    return cuts.and_more(up.p[None], up.a - _rounding(server.center[None], up.a, summed)[0], np.array([ALL]), k)
+
+
+def _answers(k: int, server: Server, up: Up, points: Array) -> tuple[Array, Array, Array]:
+    """The loss at each point; and for each part, in round 1 for all together, heights no higher than it, and slopes. An
+    l1 term is one more part, which the server knows itself."""
+    terms, (L, d) = _terms(server), points.shape
+    grids = _grids_of(server)
+    if k > 1 and grids:
+        return up.f, *_grids.answers_received(grids, up.f, up.parts, up.g, PARTS)
+    heights, slopes = up.f.reshape(L, -1), up.g.reshape(L, -1, d)
+    if terms.l1 > 0:
+        penalised = points * (np.arange(d) < terms.penalised)
+        height, slope = terms.l1 * np.abs(penalised).sum(axis=1)[:, None], terms.l1 * np.sign(penalised)[:, None]
+        heights = heights + height if k == 1 else np.hstack([heights, height])
+        slopes = slopes + slope if k == 1 else np.hstack([slopes, slope])
+    return heights.sum(axis=1), heights, slopes
+
+
+def _blur(k: int, server: Server) -> float:
+    """How far the slopes of round k may be off. Those of the first one are short; without a profile, any number but 0
+    says so."""
+    if k == 1:
+        share = 2.0**-STEEP * server.summed
+        return float((share / 2.0**server.profile).max()) if len(server.profile) else float(share.max())
+    return 2.0 ** (int(server.scales[0]) - 1) if len(server.profile) else 0.0
 
 
 def _rounding(points: Array, heights: Array, summed: Array) -> Array:
@@ -444,24 +589,15 @@ def _rounding(points: Array, heights: Array, summed: Array) -> Array:
     return np.asarray(ROUNDING * (np.abs(heights) + (np.abs(points) @ summed)[:, None]))
 
 
-def _parts_at(points: Array, up: Up, terms: Terms) -> tuple[Array, Array]:
-    """The height and slope of each part at each point; an l1 term is one more part, which the server knows itself."""
-    heights, slopes = up.f.reshape(-1, PARTS), up.g.reshape(-1, PARTS, terms.dimension)
-    if terms.l1 == 0:
-        return heights, slopes
-    penalised = points * (np.arange(terms.dimension) < terms.penalised)
-    height = terms.l1 * np.abs(penalised).sum(axis=1)
-    return np.column_stack([heights, height]), np.hstack([slopes, terms.l1 * np.sign(penalised)[:, None]])
-
-
-def _length(k: int, server: Server, f: Array, heights: Array, slopes: Array) -> float:
+def _length(k: int, server: Server, f: Array, slopes: Array) -> float:
     """t after the round: Polyak's for f* = 0 in the first one; that of the best lane if it improved, twice that of an
     only one; else half. That of Newton's step again if steps have become too short to lead anywhere."""
     terms, H = _terms(server), unpacked(server.H, len(server.center))
     if k == 1:
         g = slopes[0].sum(axis=0) + terms.ridge * server.x
         steep = g @ np.linalg.solve(H + np.diag(terms.ridge), g) if H.ndim == 2 else g @ (g / (H + terms.ridge))
-        return float(2 * abs(f[0]) / steep) if steep > 0 and f[0] else 1.0
+        most = LONGEST if np.isfinite(terms.floor) else np.inf  # functions have no curvature, and t a unit
+        return min(float(2 * abs(f[0]) / steep), most) if steep > 0 and f[0] else 1.0
     steps = server.lanes > 0
     best = int(np.argmin(f))
     if not steps.any() or (f[best] < server.f and server.lanes[best] == OWN):
@@ -474,24 +610,20 @@ def _length(k: int, server: Server, f: Array, heights: Array, slopes: Array) -> 
     return 1.0 if has_curvature and _stand(server, points) else max(server.t / 2, 1e-60)
 
 
-def _patient(server: Server, won: bool) -> Server:
-    """Consensus lanes go on as long as one wins now and then."""
-    idle = 0 if won else server.idle + 1
-    if idle <= PATIENCE or not len(server.z):
-        return server._replace(idle=idle)
-    return _without_consensus(server._replace(idle=idle))
-
-
-def _without_consensus(server: Server) -> Server:
-    none = np.empty(0)
-    return server._replace(z=none, mean=none, mu=none)
-
-
 def _bounded(k: int, server: Server) -> Server:
     """The best lower bound so far, and its cuts marked as used. When that is all, the center is what is sent."""
     cuts, terms = _cuts(server), _terms(server)
-    found = lower_bound(cuts, PARTS, terms, server.center, server.f, server.summed, server.f - server.bound)
+    if _grids_of(server):
+        bound = max(server.bound, PARTS * terms.floor)
+        found, (low, high) = box.lower_bound(_model(server), bound, Box(server.low, server.high))
+        server = server._replace(bound=bound, low=low, high=high)
+    else:
+        exact, gap, weights = cuts.blur == 0, server.f - server.bound, np.zeros(len(cuts.e))
+        found = lower_bound(cuts.some(exact), PARTS, terms, server.center, server.f, server.summed, gap)
+        weights[exact] = found.weights
+        found = found._replace(weights=weights)
     server = server._replace(bound=max(server.bound, found.value), used=cuts.marked(found.weights, k).used)
     if not _is_done(server):
         return server
-    return _without_consensus(server._replace(x=server.center, lanes=np.array([1.0]), asked=-1))
+    last: Server = consensus.without(server._replace(x=server.center, lanes=np.array([1.0]), asked=-1))
+    return last

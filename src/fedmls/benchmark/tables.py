@@ -31,10 +31,12 @@ mini-batches runs once.
 
 Exchanges are messages to and from every client, with those that asking for the model takes. Passes are rows read by all
 clients together over all rows, those for objective values and first guesses included. Bytes (up and down) are of all
-clients together. "not reached": not within the rounds (Bundle: {rounds}). "not run": Bundle, in more than {most}
-coordinates or with more than {clients} clients; CoCoA+, without an l2 term. Bold: the least of its kind, methods whose
-server needs only averages, which are fit for secure sums, or the others. FedMLS-P is left out: it is for rounds with
-some of the clients, so that its exchanges are others.
+clients together. A number takes eight; FedMLS-B rounds its numbers, and LoCoDL and FedComLoc compress theirs. The other
+rivals would take half the bytes in four a number, which most of them would not notice. "not reached": not within the
+rounds (Bundle: {rounds}). "not run": Bundle, in more than {most} coordinates or with more than {clients} clients;
+CoCoA+, without an l2 term. Bold: the least of its kind, methods whose server needs only averages, which are fit for
+secure sums, or the others. FedMLS-P is left out: it is for rounds with some of the clients, so that its exchanges are
+others.
 
 The figure is a performance profile (Dolan, Moré, "Benchmarking optimization software with performance profiles", Math.
 Prog. 2002) of the methods that need only averages: the share of the pairs on which a method takes at most τ times as

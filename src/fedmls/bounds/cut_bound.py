@@ -43,14 +43,15 @@ def lower_bound(
 ) -> Bound:
     """The best bound that the cuts give on f: over all x, or over the ball ‖x - x0‖ <= radius.
 
-    Cuts of the l1 term, which are those of one more part, help to find the weights; the bound takes the term exactly.
+    Cuts of the l1 term, which are those of one more part, and of all parts with it, help to find the weights; the bound
+    takes the term exactly.
     center: about where the minimum is.  f: there.  summed: the absolute values, in each coordinate, that slopes are
     sums of.  gap: how far below f the last bound was.
     """
-    mine = cuts.part < parts
-    loss = cuts if mine.all() else Cuts(*(field[mine] for field in cuts))
+    mine = (cuts.part < parts) & ((cuts.part != ALL) | (terms.l1 == 0))
+    loss = cuts.some(mine)
     if terms.l2 > 0:
-        found = _weights_with_l2(cuts, parts + (terms.l1 > 0), terms, center, gap)
+        found = weights_with_l2(cuts, parts + (terms.l1 > 0), terms, center, gap)
         weights = None if found is None else found[mine]
     else:
         weights = _highest(loss, _program(loss, parts, terms, radius, x0))
@@ -166,11 +167,13 @@ def _turned(G: Array, part: Any, weights: Array, wanted: Array) -> Array:
     return np.asarray(np.maximum(better, 0.0))
 
 
-def _weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array, gap: float) -> Array | None:
+def weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array, gap: float) -> Array | None:
     """Weights of the minimum of the model; in coordinates without l2 held, softly, at the center."""
     heights = np.array([cuts.at(center)[cuts.part == b].max(initial=-np.inf) for b in range(parts)])
     if not np.isfinite(heights).all():
         return None
+    higher = cuts.at(center)[cuts.part == ALL].max(initial=-np.inf) - heights.sum()
+    heights[0] += max(float(higher), 0.0)  # where a part is does not matter, but their sum is above no cut of all
     square = largest(cuts.g) ** 2
     hold = 1e-4 * np.maximum(square, 1e-300) / max(float(np.abs(heights).sum()), 1e-300)
     metric = np.where(terms.ridge > 0, 1e-12 * terms.ridge, hold)

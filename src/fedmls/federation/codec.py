@@ -1,8 +1,10 @@
 """MessagePack with arrays: plain values to bytes and back, by name, nothing pickled.
 
-An array is a map: ``dtype`` ("float64" or "int64"), ``shape`` and ``raw``, its numbers as little-endian bytes in C
-order. Where most numbers are zero, ``places`` holds the places of the others (uint32) and ``raw`` only those; where few
-differ, ``raw`` holds the different ones and ``codes`` says, in one or two bytes, which of them each entry is.
+An array is a map: ``dtype`` ("float64", "int64", "whole" or "short"), ``shape`` and ``raw``, its numbers as
+little-endian bytes in C order. Whole numbers are int64 in the code of :mod:`fedmls.golomb`; short ones are float32 as
+:mod:`fedmls.wire` has them, two bytes and whole numbers, and arrive as float64. Where most numbers are zero, ``places``
+holds the places of the others (uint32) and ``raw`` only those; where few differ, ``raw`` holds the different ones and
+``codes`` says, in one or two bytes, which of them each entry is.
 
 A decoder believes nothing: the size is checked before anything is read; then, before anything is made, how deep the
 message nests and of how many parts it is; and the sizes that all arrays declare together before the first is made.
@@ -16,8 +18,13 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from fedmls import golomb
+from fedmls.wire import HEADER, as_whole, from_whole
+
 MEBIBYTE = 2**20
 DTYPES = {"float64": "<f8", "int64": "<i8"}
+CODED = ("whole", "short")  # numbers of eight bytes, too, once they are read
+WIDTH = 8
 PLAIN = (str, bytes, bool, int, float, np.ndarray, type(None))
 CODES = {1: "<u1", 2: "<u2"}
 DEEPEST, MOST_PARTS, MOST_CONTAINERS = 16, 2**22, 2**16  # of a message; lists and maps are containers
@@ -28,7 +35,7 @@ class MessageError(ValueError):
 
 
 def pack(value: Any, compact: bool = False) -> bytes:
-    """Return the plain value as bytes. compact: write arrays in the shortest of the three ways, each of them exact."""
+    """Return the plain value as bytes. compact: write arrays in the shortest of the ways above, each of them exact."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -146,11 +153,15 @@ def fields(what: str, found: Any, wanted: Any, optional: Any = ()) -> dict[str, 
 
 
 def _packed(array: Any, compact: bool) -> dict[str, Any]:
-    name = {"f": "float64", "i": "int64"}.get(array.dtype.kind)
-    if name is None or array.dtype.itemsize != 8:
-        raise TypeError(f"arrays of {array.dtype} are not sent; make them float64 or int64")
-    flat = np.ascontiguousarray(array, dtype=DTYPES[name]).ravel()
+    name = array.dtype.name
     about: dict[str, Any] = {"dtype": name, "shape": list(array.shape)}
+    if name == "float32":
+        return about | {"dtype": "short", "raw": _short(array.ravel())}
+    if name not in DTYPES:
+        raise TypeError(f"arrays of {name} are not sent; make them float64, float32 or int64")
+    flat = np.ascontiguousarray(array, dtype=DTYPES[name]).ravel()
+    if compact and name == "int64" and golomb.fits(flat) and golomb.length(flat) < flat.nbytes:
+        return about | {"dtype": "whole", "raw": golomb.encode(flat)}
     if compact and len(flat) < 2**32:
         # zero is told by its bits: minus zero is another number
         places = np.flatnonzero(flat.view("<u8"))
@@ -177,22 +188,41 @@ def _unpacked(pairs: list[tuple[Any, Any]], budget: _Budget) -> Any:
     encoding = {"places", "codes"} & {*found}
     fields("an array", found, {"dtype", "shape", "raw", *sorted(encoding)[:1]})
     dtype, shape, raw = found["dtype"], found["shape"], found["raw"]
-    if dtype not in DTYPES if isinstance(dtype, str) else True:
-        raise MessageError(f"an array of {dtype!r:.60}; only float64 and int64 are sent")
+    if dtype not in (*DTYPES, *CODED) if isinstance(dtype, str) else True:
+        raise MessageError(f"an array of {dtype!r:.60}; only {', '.join((*DTYPES, *CODED))} are sent")
     if not (isinstance(shape, list) and len(shape) <= 8 and all(type(s) is int and 0 <= s < 2**62 for s in shape)):
         raise MessageError(f"an array of shape {shape!r:.60}")
     size = math.prod(shape)
-    budget.take(8 * size)
-    if not isinstance(raw, bytes) or len(raw) % 8:
-        raise MessageError("an array whose bytes are not whole numbers of 8 bytes")
-    numbers = np.frombuffer(raw, dtype=DTYPES[dtype])
+    budget.take(WIDTH * size)
+    numbers = _numbers(dtype, raw, size)
     if "places" in found:
         numbers = _from_places(found["places"], numbers, size)
     elif "codes" in found:
         numbers = _from_codes(found["codes"], numbers, size)
     if len(numbers) != size:
         raise MessageError(f"an array of shape {shape} with {len(numbers)} numbers")
-    return numbers.astype(dtype).reshape(shape)
+    return numbers.astype("int64" if dtype in ("int64", "whole") else "float64").reshape(shape)
+
+
+def _short(numbers: Any) -> bytes:
+    cut, top, down = as_whole(numbers)
+    return bytes([int(cut[0]), int(top[0])]) + golomb.encode(down)
+
+
+def _numbers(dtype: str, raw: Any, size: int) -> Any:
+    """Return the numbers in the bytes; of whole and short ones just as many as there should be."""
+    if dtype in CODED and isinstance(raw, bytes):
+        try:
+            if dtype == "whole":
+                return golomb.decode(raw, size)
+            if len(raw) < HEADER:
+                raise ValueError(f"{len(raw)} bytes for short numbers")
+            return from_whole(raw[0], raw[1], golomb.decode(raw[HEADER:], size))
+        except ValueError as error:
+            raise MessageError(f"an array of {error}") from None
+    if not isinstance(raw, bytes) or len(raw) % WIDTH:
+        raise MessageError(f"an array whose bytes are not whole numbers of {WIDTH} bytes")
+    return np.frombuffer(raw, dtype=DTYPES[dtype])
 
 
 def _from_places(raw: Any, numbers: Any, size: int) -> Any:

@@ -28,7 +28,7 @@ class Shapes(NamedTuple):
     @property
     def packed(self) -> bool:
         """Whether arrays may be written shorter than they are."""
-        return self.algorithm.traits.packed is not None
+        return self.algorithm.traits.packed is not None or self.algorithm.traits.short
 
     def up(self, task: Task) -> dict[str, tuple[int, ...]]:
         """Return the shape of each field in the round that is asked for."""
@@ -84,7 +84,10 @@ def check_upload(found: Upload, task: Task, shapes: Shapes) -> Upload:
     check_same("an upload for round", found.k, task.k)
     sent = shapes.sent(task)
     fields("an upload", found.up, list(sent))
-    up = {name: check_vector(name, found.up[name], shape, shapes.longest(name)) for name, shape in sent.items()}
+    up = {name: _as_float(found.up[name]) if shapes.algorithm.traits.short else found.up[name] for name in sent}
+    units = shapes.algorithm.units(shapes.algorithm.Down(**task.down))
+    for name, shape in sent.items():
+        check_vector(name, up[name], shape, shapes.longest(name), units.get(name, 1.0))
     if task.asked and shapes.cut:
         if found.cut is None:
             raise MessageError("a cut is no map of fields")
@@ -94,11 +97,16 @@ def check_upload(found: Upload, task: Task, shapes: Shapes) -> Upload:
     return found._replace(up=up)
 
 
-def check_vector(name: str, value: Any, shape: tuple[int, ...], max_norm: float) -> Array:
-    """Return the value, if it is a finite array of this shape, and no longer."""
+def _as_float(value: Any) -> Any:
+    """Return whole numbers as others."""
+    return value.astype(float) if isinstance(value, np.ndarray) and value.dtype == np.int64 else value
+
+
+def check_vector(name: str, value: Any, shape: tuple[int, ...], max_norm: float, unit: Array | float = 1.0) -> Array:
+    """Return the value, if it is a finite array of this shape, and no longer in these units."""
     vector: Array = check_array(name, value, shape)
     with np.errstate(over="ignore"):
-        norm = float(np.linalg.norm(vector))
+        norm = float(np.linalg.norm(vector * unit))
     if not norm <= max_norm:
         raise MessageError(f"{name} has norm {norm:.3g}; at most {max_norm:g} is allowed (max_norm)")
     return vector

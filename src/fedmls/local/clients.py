@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmls.local.client import BaseLocal
 from fedmls.local.rows import Integers
-from fedmls.rounds import added, blocks, weighted_mean
+from fedmls.rounds import Sizes, added, array_sizes, blocks, mean_sizes, weighted_mean
 from fedmls.threads import one_thread
 from fedmls.types import Algorithm, Array
 
@@ -42,11 +42,12 @@ class Clients:
     def round(
         self, algorithm: Algorithm, k: int, states: Any, down: Any, some: Integers | None
     ) -> tuple[Any, Any, Any]:
-        """Do round k of some clients, or of all; return all states, what the server sees, and uploads (of a block)."""
+        """Do round k of some clients, or of all; return all states, what the server sees, and the uploads' sizes
+        (:func:`fedmls.rounds.array_sizes`)."""
         weights = self.problem.weights if some is None else self.problem.weights[some]
         weights = weights if some is None else weights / weights.sum()
         after: dict[int, Any] = {} if some is None else {j: field.copy() for j, field in enumerate(states)}
-        seen = up = None
+        seen, sizes = None, list[tuple[int, Sizes]]()
         with one_thread() if len(self.blocks) > 1 else nullcontext():
             for block, who, local in self._working(some):
                 local.begin(k)
@@ -55,7 +56,8 @@ class Clients:
                 for j, field in enumerate(own):
                     self._put(after, j, who, field)
                 seen = self._seen(algorithm, seen, weights[block], up)
-        return type(states)(*(after[j] for j in range(len(states)))), seen, up
+                sizes.append((block.stop - block.start, array_sizes(up)))
+        return type(states)(*(after[j] for j in range(len(states)))), seen, mean_sizes(sizes)
 
     def _seen(self, algorithm: Algorithm, before: Any, weights: Array, up: Any) -> Any:
         """What the server sees of the uploads of a block, and of those before it."""

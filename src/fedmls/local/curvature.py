@@ -42,12 +42,14 @@ def packed(H: Array) -> Array:
 
 
 def unpacked(numbers: Array, d: int) -> Array:
-    """The inverse of :func:`packed`."""
-    if len(numbers) == d:
+    """The inverse of :func:`packed`, of one or of many."""
+    if numbers.shape[-1] == d:
         return numbers
-    H = np.zeros((d, d))
-    H[_upper(d)] = numbers
-    return np.asarray(H + np.triu(H, 1).T)
+    H = np.zeros((*numbers.shape[:-1], d, d))
+    rows, columns = _upper(d)
+    H[..., rows, columns] = numbers
+    H[..., columns, rows] = numbers
+    return H
 
 
 def curvatures(problem: "Problem", clients: Integers, x: Array, n: int, full: bool) -> Array:

@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 from numba import njit
@@ -45,6 +46,12 @@ def part_cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, 
                 for part in range(parts):
                     pour(X, range(start + part, end, parts), slopes[r, part], g[i, r, part])
     return f, g
+
+
+def compiled() -> bool:
+    """Whether :func:`part_cuts` is in Numba's cache, where that can be seen: else the first round takes a while."""
+    folder = getattr(getattr(part_cuts, "stats", None), "cache_path", None)
+    return folder is None or any(Path(folder).glob("cut_rows.part_cuts*.nbi"))
 
 
 def cuts(rows: Rows, loss: LossKind, x: Array, parts: int) -> tuple[Array, Array]:

@@ -96,6 +96,7 @@ def _by_cuts(problem: "Problem", tolerance: float) -> Optimum:
     algorithm, clients, random = FedMLSB(), Clients(problem), np.random.default_rng(0)
     met, still, gap = 0, 0, np.inf
     server, client = algorithm.init(np.zeros(problem.dimension), problem.n)
+    server = server._replace(short=0)  # nothing is sent anywhere: no grids
     states = clients.states(client)
     for k in range(1, EXCHANGES + 1):
         server, down = algorithm.broadcast(k, server, random)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fedmls.rounds import Sizes
 from fedmls.types import Algorithm
 
 
@@ -28,26 +29,28 @@ class Counters(NamedTuple):
 NOTHING = Counters()
 
 
-Sizes = dict[str, int]  # of the array fields of a message: how many numbers each holds for one client
-
-
 def cost_of_round(algorithm: Algorithm, clients: int, d: int, down: Sizes, up: Sizes) -> Counters:
     """Return what the messages of one round take, with so many clients and d coordinates: vectors and bytes alone."""
     traits = algorithm.traits
-    sent = [size for name, size in up.items() if name not in traits.on_demand + traits.numbers]
-    received = [size for name, size in down.items() if name not in traits.numbers]
     senders = algorithm.participants or clients  # the others only hear what came of the last round
-    numbers_up = sum(size for name, size in up.items() if name not in traits.on_demand) - sum(sent)
-    numbers_down = sum(down.values()) - sum(received)
+    up = {name: size for name, size in up.items() if name not in traits.on_demand}
+    sent, numbers = _split(up, traits.numbers)
+    received, others = _split(down, traits.numbers)
     return Counters(
-        vectors_up=senders * sum(size // d for size in sent),
-        vectors_down=clients * sum(size // d for size in received),
-        bytes_up=_bytes(sent, senders, traits.packed) + 8 * clients * numbers_up,
-        bytes_down=_bytes(received, clients, traits.packed_down) + 8 * clients * numbers_down,
+        vectors_up=senders * sum(size // d for size, _ in sent),
+        vectors_down=clients * sum(size // d for size, _ in received),
+        bytes_up=_bytes(sent, senders, traits.packed) + _bytes(numbers, clients),
+        bytes_down=_bytes(received, clients, traits.packed_down) + _bytes(others, clients),
     )
 
 
-def _bytes(sizes: list[int], clients: int, packed: Callable[[int, int], float] | None) -> int:
-    """Return the bytes of so many clients' vectors, each of d numbers taking packed(d, clients), or 8 d."""
-    each: float = sum(8 * d if packed is None else packed(d, clients) for d in sizes)
+def _split(sizes: Sizes, numbers: tuple[str, ...]) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
+    """Return the sizes of vectors, and of fields of a few numbers."""
+    vectors = [size for name, size in sizes.items() if name not in numbers]
+    return vectors, [size for name, size in sizes.items() if name in numbers]
+
+
+def _bytes(sizes: list[tuple[int, float]], clients: int, packed: Callable[[int, int], float] | None = None) -> int:
+    """Return the bytes of so many clients' arrays, each of d numbers taking packed(d, clients), or what they take."""
+    each: float = sum(size if packed is None else packed(d, clients) for d, size in sizes)
     return round(clients * each)

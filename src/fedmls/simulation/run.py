@@ -18,6 +18,7 @@ from fedmls.problem import Problem
 from fedmls.progress import Bar
 from fedmls.rounds import (
     ServerRandom,
+    Sizes,
     array_sizes,
     check_participants,
     drawn,
@@ -25,7 +26,7 @@ from fedmls.rounds import (
 )
 from fedmls.simulation import checkpoint as checkpoints
 from fedmls.simulation.config import AnyProblem, Metrics, RunConfig, check_problem, name_of, on_device
-from fedmls.simulation.cost import NOTHING, Counters, Sizes, cost_of_round
+from fedmls.simulation.cost import NOTHING, Counters, cost_of_round
 from fedmls.simulation.observers import (
     Callback,
     CallbackRows,
@@ -306,12 +307,12 @@ class Simulation:
     def _clients_round(self, k: int, clients: Any, down: Any, spent: Counters) -> tuple[Any, Any, Counters]:
         """Do round k of the clients that take part; return their states, what the server sees, what has been spent."""
         some = drawn(self.algorithm, self.problem.n, self.random, k)
-        clients, seen, up = self.local.round(self.algorithm, k, clients, down, some)
-        return clients, seen, self._count(k, self.problem.n if some is None else len(some), spent, down, up)
+        clients, seen, sizes = self.local.round(self.algorithm, k, clients, down, some)
+        return clients, seen, self._count(k, self.problem.n if some is None else len(some), spent, down, sizes)
 
-    def _count(self, k: int, clients: int, before: Counters, down: Any, up: Any) -> Counters:
-        """Return what has been spent after the clients' part of round k."""
-        sizes = array_sizes(down), array_sizes(up)
+    def _count(self, k: int, clients: int, before: Counters, down: Any, up: Sizes) -> Counters:
+        """Return what has been spent after the clients' part of round k, whose uploads have these sizes."""
+        sizes = array_sizes(down), up
         if (clients, sizes) != self.message_sizes:
             self.message_sizes = clients, sizes
             self.message_cost = cost_of_round(self.algorithm, clients, self.problem.dimension, *sizes)

@@ -23,6 +23,7 @@ from fedmls.federation.node.site import Site
 from fedmls.federation.node_config import NodeConfig
 
 MOST_BYTES = 1024 * MEBIBYTE
+MEMORY = 64  # bytes for each of a message, at most: a whole number takes a bit, at least
 LOG = "errors.log"
 ANSWERS: dict[type[Any], Callable[[Site, Message[Any]], bytes]] = {
     Survey: answer_survey,
@@ -45,7 +46,7 @@ class Node:
         """Return the reply. What goes wrong is told in a reply, too, in words that hold nothing of a row."""
         asked: Message[Body] = Message("unknown", 0, 0, Refusal(None))
         try:
-            asked = decode(message, MOST_BYTES, len(message))
+            asked = decode(message, MOST_BYTES, min(MEMORY * len(message), MOST_BYTES))
             if type(asked.body) not in ANSWERS:
                 raise Refused(f"a node answers no message of the kind {asked.kind!r}")
             self.state.make()

@@ -48,7 +48,7 @@ def answer_round(site: Site, asked: Message[Round]) -> bytes:
     values, done = _values(body.points, problem), state.kept.done if body.rounds else []
     if job.secure:
         return encode(asked.reply(masked_reply(site, asked, begin, job, done, values)))
-    compact = job.algorithm.traits.packed is not None
+    compact = job.algorithm.traits.packed is not None or job.algorithm.traits.short
     return encode(asked.reply(Done(done, values)), compact)
 
 
@@ -94,6 +94,8 @@ def _work(
         sent = up._asdict()
         for name in () if asked else algorithm.traits.on_demand:
             del sent[name]
+        if job.secure:  # all numbers of a sum have the same width
+            sent = {name: value.astype(float) for name, value in sent.items()}
         if job.privacy is not None:
             sent = noisy(job.privacy, algorithm.references, sent, down)
         cut = Cut(*local.problem.cut(local.cut_slopes)) if asked and job.sends_cuts else None
