@@ -178,6 +178,12 @@ def plain_fedmlsb(problem, rounds, seed, servers):
     for k, server in enumerate(servers[1:], start=2):
         lanes = [0.25, 1.0, 4.0 * 4.0 ** min(max(streak - 1, 0), 3)]
         points = [run.step(center, H, t * lane) for lane in lanes]
+        rise, before = 0.15 * 0.5 ** (k - 3), servers[k - 2]
+        if k > 2 and f - before.bound > 0.1 * f and rise >= 1e-3:
+            move = run.step(center, H, t * 1e6) - center
+            share = (2 * rise * f / (move @ (H + np.diag(run.ridge)) @ move)) ** 0.5
+            if share < 1:
+                points, lanes = [*points, center + share * move], [*lanes, None]
         if k == 2:
             points, lanes = [own, *points], [0.0, *lanes]
         points = [np.rint(x * size / 2.0 ** server.scales[1]) * 2.0 ** server.scales[1] / size for x in points]
@@ -190,7 +196,7 @@ def plain_fedmlsb(problem, rounds, seed, servers):
             t = 1.0
         else:
             t = t * lanes[lane] if values[lane] < f else t / 2
-        streak = streak + 1 if values[best] < f and lanes[best] == lanes[-1] else 0
+        streak = streak + 1 if values[best] < f and lanes[best] == max(lane or 0 for lane in lanes) else 0
         if spent[0] + d * (d + 1) / 2 <= 0.5 * spent[1]:
             spent[0] += d * (d + 1) / 2
             at, unit = points[0] if k == 2 else points[1], 2.0**-4 * np.outer(size, size)

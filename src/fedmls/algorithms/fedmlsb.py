@@ -55,7 +55,7 @@ vectors. All rows are read, whatever the batch: L + 1 times in an exchange, up t
 with consensus lanes 60 times more in each.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -67,7 +67,7 @@ from fedmls.algorithms._metric import LEAST, TRUE, definite, first_curvature, sh
 from fedmls.bounds import box
 from fedmls.bounds.box import Box
 from fedmls.bounds.cut_bound import lower_bound
-from fedmls.bounds.cut_steps import length_for, proximal_point
+from fedmls.bounds.cut_steps import Step, length_for, proximal_point
 from fedmls.bounds.cuts import ALL, Cuts, Terms, largest
 from fedmls.bounds.rounding import ROUNDING
 from fedmls.checks import whole
@@ -82,6 +82,10 @@ PARTS = 8  # of the rows of a client
 MOST = 300  # cuts, and one more for each coordinate up to MANY
 RATIO = 4.0  # between the step lengths of two lanes
 FAST = 3  # the longest lane is so many times longer still, at most, if it won again and again
+FURTHER = 1000.0 ** np.arange(1, 6)  # times the longest lane: steps that are tried in turn where none leads anywhere
+RISE, LEAST_RISE = 0.15, 1e-3  # of f, by the curvature: how high a point toward the model's minimum is in round 3; ever
+LITTLE_PROVED = 0.1  # of f: such points are sent as long as the gap is larger
+FALL = 0.1  # of the gap: by so much the model is to fall in the longest of them
 LONGEST = 1e8  # the first t at most: at a minimum the slope is nothing but rounding, and Polyak's t any number
 # In place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither.
 OWN, MEAN, PROBE = 0.0, -1.0, -2.0
@@ -312,6 +316,9 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             points += _probes(server)
             lanes += [PROBE] * (len(points) - len(lanes))
             server = server._replace(probed=server.f)
+        if self.lanes > 1:
+            points += _toward_minimum(k, server)
+            lanes += [PROBE] * (len(points) - len(lanes))
         if k == 2 and not np.array_equal(server.own, server.center):
             points, lanes = [server.own, *points], [OWN, *lanes]
         if len(server.z):
@@ -330,21 +337,28 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         model falls by in the best of them, at least. Cuts without use are dropped."""
         terms, cuts = _terms(server), _cuts(server)
         H, found = unpacked(server.H, terms.dimension), list[tuple[Array, float]]()
-        main, about, gain = np.zeros(len(cuts.e)), length_for(server.f - server.bound), 0.0
-        low = _lowered(server)
+        main, gain, low = np.zeros(len(cuts.e)), 0.0, _lowered(server)
         heights = _heights(server, low)
+
+        def steps(lengths: Iterable[float]) -> Iterator[tuple[float, Step]]:
+            about = length_for(server.f - server.bound)
+            for length in lengths:
+                step = proximal_point(low, server.center, heights, terms.ridge, H, server.t * length, about)
+                if step is not None:
+                    about = step.length
+                    yield float(length), step
 
         lengths = RATIO ** (np.arange(self.lanes) - (self.lanes - 1) / 2)
         if self.lanes > 1:
             lengths[-1] *= RATIO ** min(max(0, server.streak - 1), FAST)
-        for length in lengths:
-            step = proximal_point(low, server.center, heights, terms.ridge, H, server.t * length, about)
-            if step is None:
-                continue
-            cuts, about, gain = cuts.marked(step.weights, k), step.length, max(gain, step.length**2 / 2)
+        tried = list(steps(lengths))
+        if np.isfinite(terms.floor) and _stand(server, [step.x for _, step in tried]):
+            tried += _far_enough(server, steps(lengths[-1] * FURTHER))
+        for length, step in tried:
+            cuts, gain = cuts.marked(step.weights, k), max(gain, step.length**2 / 2)
             main = step.weights if length <= 1 or not found else main
             if not any(_same(step.x - x, H + shaped(terms.ridge, H), server.f) for x, _ in found):
-                found.append((step.x, float(length)))
+                found.append((step.x, length))
         most = MOST + (terms.dimension if terms.dimension <= MANY else 0)
         cuts = cuts.pruned(most, main, k, _blur_of_one(server), ROUNDING * server.summed)
         return server._replace(**cuts._asdict()), found, gain
@@ -422,9 +436,24 @@ def _stand(server: Server, points: Iterable[Array], few: int = 1) -> bool:
     return sum(not _same(x - server.center, metric, server.f) for x in points) < few
 
 
+def _far_enough(server: Server, steps: Iterable[tuple[float, Step]]) -> list[tuple[float, Step]]:
+    """The first of these, each longer than the last, by which the model falls by much of what is left; where nothing is
+    proved, the first that leads somewhere. None if there is none."""
+    proved, gap = server.bound > PARTS * _terms(server).floor, server.f - server.bound
+    for length, step in steps:
+        if step.length**2 / 2 >= FALL * gap if proved else not _stand(server, [step.x]):
+            return [(length, step)]
+    return []
+
+
 def _same(move: Array, H: Array, f: float) -> bool:
     """Whether two points are so close that f hardly differs."""
-    return bool(move @ (H @ move if H.ndim == 2 else H * move) <= SAME * abs(f))
+    return _square(move, H) <= SAME * abs(f)
+
+
+def _square(move: Array, H: Array) -> float:
+    """Of the move's length, by a matrix or by the diagonal of one."""
+    return float(move @ (H @ move if H.ndim == 2 else H * move))
 
 
 def _unproved(server: Server) -> bool:
@@ -449,6 +478,24 @@ def _probes(server: Server) -> list[Array]:
     rise = min(1e-3 * abs(server.f), server.f - server.bound)
     moves[:, free] = np.linalg.solve(np.linalg.cholesky(H).T, sides.T).T * (2 * rise) ** 0.5
     return list(server.center + moves)
+
+
+def _toward_minimum(k: int, server: Server) -> list[Array]:
+    """As long as little is proved: a point on the way to the model's minimum, in every round nearer to the center.
+
+    The bound is the model's minimum, and cuts around the best point, where steps lead, do not hold it up elsewhere.
+    """
+    terms, rise = _terms(server), RISE * 2.0 ** (3 - k)
+    proved = server.f - server.bound <= LITTLE_PROVED * abs(server.f)
+    if k < 3 or rise < LEAST_RISE or proved or terms.dimension > MANY or not np.isfinite(terms.floor):
+        return []
+    low, H = _lowered(server), unpacked(server.H, terms.dimension)
+    step = proximal_point(low, server.center, _heights(server, low), terms.ridge, H, server.t * FURTHER[1])
+    if step is None:
+        return []
+    move, metric = step.x - server.center, H + shaped(terms.ridge, H)
+    share = float(np.sqrt(2 * rise * abs(server.f) / max(_square(move, metric), 1e-300)))
+    return [server.center + share * move] if share < 1 else []
 
 
 def _cuts(server: Server) -> Cuts:

@@ -23,17 +23,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmls.bounds.cut_bound import Bound, weights_with_l2
+from fedmls.bounds.cut_bound import Bound, corrected, weights_with_l2
 from fedmls.bounds.cut_steps import normal
 from fedmls.bounds.cuts import ALL, Cuts, Terms
 from fedmls.bounds.rounding import ROUNDING
 from fedmls.types import Array
 
 FIRST = (4.0, 16.0, 64.0, 256.0, 1024.0)  # boxes tried first, in units of how far away the minimum is by the curvature
+TOO_WIDE, MOST_WIDE = 16.0, 32  # in these units, a box is not known yet; so many coordinates at most
 PROGRAMS = 24  # at most, to make the box smaller in one turn
 TURNS, HELPS = 4, 0.7  # at most so many times; if the gap falls below this share of the last
 ITERATIONS = 1000  # of the simplex method, for one program; hardly any takes a tenth of them
 ENOUGH = 1e-3  # of the gap: with an l2 term, if the finest slopes lose less in a coordinate, it needs no smaller box
+CORRECTED = 3  # times, at most, that weights are tried
 INSIDE = 0.999  # of the box: what goes no farther is inside
 
 
@@ -69,6 +71,15 @@ class Model(NamedTuple):
         """What the errors of each cut come to, at most, within U of the center."""
         return np.asarray(self.cuts.blur * (self.profile @ U) + self.rest @ U)
 
+    def costs(self, U: Array) -> Array:
+        """What the finest of the slopes that are off lose in each coordinate, at least."""
+        blur = self.cuts.blur
+        off = np.min(blur, initial=np.inf, where=blur > 0) * self.profile
+        off = np.where(np.isfinite(off), off, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = np.where(self.terms.ridge > 0, off**2 / (2 * self.terms.ridge), np.inf)
+            return np.asarray(np.where(off > 0, np.minimum(off * U, most), 0.0))
+
     def rounding(self) -> float:
         """What sums of heights are rounded by."""
         return float(ROUNDING * (abs(self.f) + self.terms.quadratic(self.c)) + self.rest @ np.abs(self.c))
@@ -100,14 +111,23 @@ def _one_turn(model: Model, bound: float, box: Box) -> tuple[Bound, Box]:
         return nothing, box
     if terms.l2 > 0:
         low = cuts._replace(e=cuts.e + heights - cuts.at(model.c))
-        weights = weights_with_l2(low, model.parts, terms, model.c, gap)
+        weights = weights_with_l2(low, model.parts, terms, model.c, gap, U)
     else:
         weights = _Program(model, heights, gap, U).lowest()
-    made = None if weights is None else normal(weights, cuts.part, model.parts)
-    if made is None:
-        return nothing, box
-    value = proved(model, heights, U, made)
-    return Bound(value, made, value), box
+    return _best(model, heights, U, weights, nothing), box
+
+
+def _best(model: Model, heights: Array, U: Array, weights: Array | None, best: Bound) -> Bound:
+    """What the weights prove; with an l2 term also changed so that slopes cancel in the coordinates without it, where
+    all that is left of them is paid for with the box."""
+    for _ in range(CORRECTED if model.terms.l2 > 0 else 1):
+        made = None if weights is None else normal(weights, model.cuts.part, model.parts)
+        if made is None:
+            break
+        value = proved(model, heights, U, made)
+        best = max(best, Bound(value, made, value), key=lambda one: one.value)
+        weights = corrected(model.cuts, model.terms, made)
+    return best
 
 
 def proved(model: Model, heights: Array, U: Array, weights: Array) -> float:
@@ -122,32 +142,36 @@ def proved(model: Model, heights: Array, U: Array, weights: Array) -> float:
 
 
 def _smaller(model: Model, heights: Array, gap: float, box: Box) -> Box:
-    """The box made smaller by the l2 term and by programs: for all coordinates without l2 if there is none yet, else
-    for those of them in which it costs most."""
-    terms, c, free = model.terms, model.c, np.flatnonzero(model.terms.ridge == 0)
+    """The box made smaller by the l2 term and by programs: for coordinates in which nothing near is known yet, else for
+    those in which it costs most."""
+    terms, c = model.terms, model.c
     if terms.l2 > 0:
         most = gap + model.rounding()
-        far = np.where(terms.ridge > 0, (1 + 1e-9) * np.sqrt(2 * most / terms.l2), np.inf)
-        box = Box(np.maximum(box.low, c - far), np.minimum(box.high, c + far))
-    if terms.l2 == 0 and len(heights) <= len(free) + model.parts:
+        away = np.where(terms.ridge > 0, (1 + 1e-9) * np.sqrt(2 * most / terms.l2), np.inf)
+        box = Box(np.maximum(box.low, c - away), np.minimum(box.high, c + away))
+    if terms.l2 == 0 and len(heights) <= terms.dimension + model.parts:
         return box
     U = box.around(c)
-    if not np.isfinite(U).all():
-        found = _first(model, heights, gap, U, free)
-    else:
-        blur = model.cuts.blur
-        lost = np.min(blur, initial=np.inf, where=blur > 0) * model.profile * U
-        widest = free[np.argsort(-lost[free], kind="stable")][: max(4, min(PROGRAMS // 2, 400 // len(c)))]
-        some = widest[lost[widest] > (ENOUGH * gap if terms.l2 > 0 else 0.0)]
-        found = _level_set(model, heights, gap, U, some, 1.0) if len(some) else None
+    costs = model.costs(U)
+    dearest = np.argsort(-costs, kind="stable")
+    dearest = dearest[costs[dearest] > (ENOUGH * gap if terms.l2 > 0 else 0.0)]
+    found = _first(model, heights, gap, U, dearest)
+    if found is None and np.isfinite(U).all() and len(dearest):
+        some = dearest[: max(4, min(PROGRAMS // 2, 400 // len(c)))]
+        found = _level_set(model, heights, gap, U, some, 1.0)
     return box if found is None else Box(np.maximum(box.low, found.low), np.minimum(box.high, found.high))
 
 
-def _first(model: Model, heights: Array, gap: float, U: Array, free: Any) -> Box | None:
-    """The first box: the smallest of some out of which the level set does not go; None if there is none."""
-    for times in FIRST:
-        tried = np.where(np.isfinite(U), U, times * np.sqrt(2 * gap) / model.profile)
-        found = _level_set(model, heights, gap, tried, free, INSIDE)
+def _first(model: Model, heights: Array, gap: float, U: Array, dearest: Any) -> Box | None:
+    """The smallest of some boxes out of which the level set does not go, where no box is known or only one far too
+    wide; None if there is none, or no need of one."""
+    unit = np.sqrt(2 * gap) / model.profile
+    wide = dearest[(U[dearest] > TOO_WIDE * unit[dearest]) & np.isfinite(U[dearest])]
+    far = [*np.flatnonzero(~np.isfinite(U)), *wide[:MOST_WIDE]]
+    for times in FIRST if far else ():
+        tried = U.copy()
+        tried[far] = np.minimum(U[far], times * unit[far])
+        found = _level_set(model, heights, gap, tried, far, INSIDE)
         if found is not None:
             return found
     return None

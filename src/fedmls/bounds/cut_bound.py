@@ -19,6 +19,9 @@ from fedmls.bounds.rounding import ROUNDING, Columns, columns, doubt
 from fedmls.types import Array
 
 TINY = 1e-12  # of the largest slopes: more must not be left
+# How softly coordinates without l2 are held, in units of their slopes squared over the loss, step by step; what is left
+# of it, as a share of the loss, when a step led nowhere; and what may be left, as a share of the gap.
+HOLDS, STILL, LEFT = (1e-4, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10), 1e-14, 0.1
 DOUBT = 0.05  # of the gap: if rounding may cost more, other weights are tried
 
 
@@ -167,18 +170,32 @@ def _turned(G: Array, part: Any, weights: Array, wanted: Array) -> Array:
     return np.asarray(np.maximum(better, 0.0))
 
 
-def weights_with_l2(cuts: Cuts, parts: int, terms: Terms, center: Array, gap: float) -> Array | None:
-    """Weights of the minimum of the model; in coordinates without l2 held, softly, at the center."""
-    heights = np.array([cuts.at(center)[cuts.part == b].max(initial=-np.inf) for b in range(parts)])
-    if not np.isfinite(heights).all():
-        return None
-    higher = cuts.at(center)[cuts.part == ALL].max(initial=-np.inf) - heights.sum()
-    heights[0] += max(float(higher), 0.0)  # where a part is does not matter, but their sum is above no cut of all
-    square = largest(cuts.g) ** 2
-    hold = 1e-4 * np.maximum(square, 1e-300) / max(float(np.abs(heights).sum()), 1e-300)
-    metric = np.where(terms.ridge > 0, 1e-12 * terms.ridge, hold)
-    step = proximal_point(cuts, center, heights, terms.ridge, metric, 1.0, length_for(gap))
-    return None if step is None else step.weights
+def weights_with_l2(
+    cuts: Cuts, parts: int, terms: Terms, center: Array, gap: float, U: Array | None = None
+) -> Array | None:
+    """Weights of the minimum of the model. In coordinates without l2 it is looked for by proximal steps, each longer
+    than the last: their slopes cancel but for what holds the last one, which is nothing if it leads nowhere.
+
+    U: how far from the center the minimum may be, where that is known; then little need be left, not nothing.
+    """
+    free, weights, length = terms.ridge == 0, None, length_for(gap)
+    square = np.maximum(largest(cuts.g) ** 2, 1e-300)
+    for hold in HOLDS:
+        heights = np.array([cuts.at(center)[cuts.part == b].max(initial=-np.inf) for b in range(parts)])
+        if not np.isfinite(heights).all():
+            return None
+        higher = cuts.at(center)[cuts.part == ALL].max(initial=-np.inf) - heights.sum()
+        heights[0] += max(float(higher), 0.0)  # where a part is does not matter, but their sum is above no cut of all
+        size = max(float(np.abs(heights).sum()), 1e-300)
+        metric = np.where(free, hold * square / size, 1e-12 * terms.ridge)
+        step = proximal_point(cuts, center, heights, terms.ridge, metric, 1.0, length)
+        if step is None:
+            break
+        move, center, weights, length = step.x - center, step.x, step.weights, step.length
+        left = (metric * np.abs(move))[free]
+        if left @ np.abs(move)[free] <= STILL * size or (U is not None and left @ U[free] <= LEFT * gap):
+            break
+    return weights
 
 
 class Program(NamedTuple):
