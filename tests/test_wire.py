@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmls import golomb
+from fedmls import golomb, wire
 from fedmls.federation.codec import MessageError, pack, unpack
 from fedmls.wire import as_whole, bytes_of, from_whole, rounded
 
@@ -92,3 +92,20 @@ def test_no_bytes_break_the_reader_of_short_numbers(data, size):
 def test_what_no_short_number_is(cut, top, down):
     with pytest.raises(ValueError, match="that no float32 is"):
         from_whole(cut, top, np.array(down))
+
+
+@pytest.mark.parametrize("large", [2**61, -(2**61), 2**62 + 2**40, -(2**63)])
+def test_numbers_too_large_for_the_code_take_eight_bytes_and_are_never_read_by_it(large):
+    numbers = np.array([[1, large, 3]])
+    assert bytes_of(numbers) == 24
+    assert np.array_equal(unpack(pack({"x": numbers}, True), 10**6, 10**6, False)["x"], numbers)
+    for reads in (golomb.encode, golomb.length, golomb.lengths):
+        with pytest.raises(ValueError, match="cannot be written in Golomb's codes"):
+            reads(numbers)
+
+
+def test_many_short_numbers_come_back_in_pieces(monkeypatch):
+    short = rounded(np.random.default_rng(0).normal(size=100), 12)
+    expected = pack({"x": short})
+    monkeypatch.setattr(wire, "PIECE", 7)
+    assert np.array_equal(unpack(expected, 10**6, 10**6, False)["x"], short.astype(float))

@@ -132,24 +132,31 @@ def _lengths(each: Array) -> int:
     return total
 
 
-def lengths(each: Array) -> int:
-    """Return how many bytes the whole numbers of each row take, in all."""
-    return int(_lengths(np.ascontiguousarray(each, dtype=np.int64)))
-
-
-def length(numbers: Array) -> int:
-    """Return how many bytes the whole numbers take, one after the other."""
-    return int(_length(np.ascontiguousarray(numbers, dtype=np.int64).ravel()))
-
-
 def fits(numbers: Array) -> bool:
     """Whether all can be written in this code."""
     return bool(((numbers > -LARGEST) & (numbers < LARGEST)).all())
 
 
+def _checked(numbers: Array) -> Array:
+    """Return the numbers as the compiled code takes them, which would read anywhere for larger ones."""
+    if not fits(numbers):
+        raise ValueError(f"whole numbers of {LARGEST} and more cannot be written in Golomb's codes")
+    return np.ascontiguousarray(numbers, dtype=np.int64)
+
+
+def lengths(each: Array) -> int:
+    """Return how many bytes the whole numbers of each row take, in all."""
+    return int(_lengths(_checked(each)))
+
+
+def length(numbers: Array) -> int:
+    """Return how many bytes the whole numbers take, one after the other."""
+    return int(_length(_checked(numbers).ravel()))
+
+
 def encode(numbers: Array) -> bytes:
     """Return the whole numbers in this code."""
-    flat = np.ascontiguousarray(numbers, dtype=np.int64).ravel()
+    flat = _checked(numbers).ravel()
     out = np.zeros(_length(flat), dtype=np.uint8)
     _encode(flat, out)
     return out.tobytes()

@@ -17,6 +17,7 @@ from fedmls.types import Array
 
 SMALLEST, LARGEST = 1e-37, 1e37  # of the numbers that can be short
 HEADER = 2  # bytes: how many bits are cut off, and the exponent that is counted from
+PIECE = 2**16  # numbers that are read at once: in between they take several times the memory
 MANTISSA, INFINITE = 23, 0xFF  # of a float32: how many bits it has, and the first exponent of no number
 
 
@@ -49,6 +50,11 @@ def as_whole(short: Any) -> tuple[Any, Any, Any]:
 
 def from_whole(cut: int, top: int, down: Any) -> Array:
     """The inverse, of one array; raise a ValueError if there are no such numbers."""
+    pieces = range(0, len(down), PIECE)
+    return np.concatenate([np.empty(0), *(_from_whole(cut, top, down[at : at + PIECE]) for at in pieces)])
+
+
+def _from_whole(cut: int, top: int, down: Any) -> Array:
     bits = (top << MANTISSA) - (np.abs(down) << cut)
     if cut > MANTISSA or top > INFINITE or (bits <= 0).any() or (np.abs(down) > top << MANTISSA).any():
         raise ValueError(f"numbers from 2^{top - 127} down, with {cut} bits less, that no float32 is")
@@ -58,9 +64,10 @@ def from_whole(cut: int, top: int, down: Any) -> Array:
 
 def bytes_of(array: Any) -> float:
     """What the numbers of one client take, in the mean over clients."""
+    plain = float(array.shape[-1] * array.itemsize)
     if not array.size or array.dtype not in (np.int64, np.float32):
-        return float(array.shape[-1] * array.itemsize)
+        return plain
     each = array.reshape(-1, array.shape[-1])
     if array.dtype == np.int64:
-        return min(golomb.lengths(each) / len(each), float(array.shape[-1] * array.itemsize))
+        return min(golomb.lengths(each) / len(each), plain) if golomb.fits(each) else plain
     return HEADER + golomb.lengths(as_whole(each)[2]) / len(each)

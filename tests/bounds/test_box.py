@@ -49,14 +49,15 @@ class Truth:
         return x.value, self.value(x.value)
 
 
-def measured(truth, rng, points, blur, profile, rest=0.0):
-    """Cuts at these points, their slopes wrong by blur * profile + rest in either direction, and the best of the
-    points."""
+def measured(truth, rng, points, blur, profile, rest=0.0, toward=None):
+    """Cuts at these points, their slopes wrong by blur * profile + rest in either direction, or in that which makes
+    them highest at some point; and the best of the points."""
     cuts = Cuts.exact(np.zeros((PARTS, truth.d)), np.zeros(PARTS), np.arange(PARTS), np.zeros(PARTS, np.int64))
     cuts = cuts._replace(point=np.zeros((PARTS, truth.d)))
     for k, x in enumerate(points, start=1):
         values, slopes = zip(*(truth.part(b, x) for b in range(PARTS)), strict=True)
-        wrong = np.array(slopes) + (blur * profile + rest) * rng.choice([-1.0, 1.0, 0.3], size=(PARTS, truth.d))
+        signs = rng.choice([-1.0, 1.0, 0.3], size=(PARTS, truth.d)) if toward is None else np.sign(toward - x)
+        wrong = np.array(slopes) + (blur * profile + rest) * signs
         e = np.array(values) - wrong @ x - 1e-13
         cuts = cuts.and_more(wrong, e, np.arange(PARTS), k, blur, np.tile(x, (PARTS, 1)))
     c = min(points, key=truth.value)
@@ -144,17 +145,44 @@ def test_a_solver_that_gives_up_or_lies_does_no_harm(monkeypatch):
 
 
 def test_mixtures_of_dropped_cuts_stay_below_by_what_they_say():
+    """Also at points for which all errors go the wrong way."""
     rng = np.random.default_rng(3)
     truth, profile = Truth(rng, 3, 0.0), np.array([1.0, 4.0, 0.5])
-    cuts, _ = measured(truth, rng, rng.normal(size=(60, 3)), 0.05, profile)
-    weights = normal(rng.exponential(size=len(cuts.e)), cuts.part, PARTS)
-    few = cuts.pruned(20, weights, 100, profile)
-    assert len(few.e) <= EARLY + 20 + PARTS < len(cuts.e)
-    assert (few.blur[-PARTS:] > 0).all()
-    for x in 3 * rng.normal(size=(200, 3)):
-        away = few.blur * (np.abs(few.point - x) @ profile)
-        tops = np.array([truth.part(b, x)[0] for b in range(PARTS)])
-        assert (few.at(x) - away <= tops[few.part] + 1e-9).all()
+    for x in 3 * rng.normal(size=(50, 3)):
+        near = x + 0.1 * rng.normal(size=(60, 3))  # where cuts are close to the loss
+        for toward in (None, x):
+            cuts, _ = measured(truth, rng, near, 0.05, profile, toward=toward)
+            weights = normal(rng.exponential(size=len(cuts.e)), cuts.part, PARTS)
+            few = cuts.pruned(20, weights, 100, profile)
+            assert len(few.e) <= EARLY + 20 + PARTS < len(cuts.e)
+            assert (few.blur[-PARTS:] > 0).all()
+            away = few.blur * (np.abs(few.point - x) @ profile)
+            tops = np.array([truth.part(b, x)[0] for b in range(PARTS)])
+            assert (few.at(x) - away <= tops[few.part] + 1e-9).all()
+
+
+def test_the_box_of_the_l2_term_ends_where_the_minimum_may_be():
+    """Nothing is lost but the term itself, so that the minimum is as far away as strong convexity lets it be."""
+    c, l2 = np.array([3.0, 0.0]), 0.5
+    cuts = Cuts.exact(np.zeros((1, 2)), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    model = Model(cuts._replace(point=np.zeros((1, 2))), 1, Terms(l2, 0.0, 2, 0.0, 2), np.ones(2), np.zeros(2), c, 2.25)
+    low, high = box._smaller(model, model.heights(), model.f, Box(np.full(2, -NOWHERE), np.full(2, NOWHERE)))
+    assert -1e-6 <= low[0] <= 0.0
+    assert high == pytest.approx([6.0, 3.0])
+
+
+def test_a_box_far_too_wide_in_one_penalised_column_is_made_smaller():
+    """Its slopes are rounded to units a million times as large as the others', and an l2 term alone says little."""
+    rng = np.random.default_rng(2)
+    truth, best, least, model = model_of(2, 3, 1e-3, 1e-6, 40)
+    scale = np.array([1e6, 1.0, 1.0])  # of the column; x_0 is as much smaller
+    cuts = model.cuts._replace(g=model.cuts.g * scale, point=model.cuts.point / scale)
+    scaled = model._replace(cuts=cuts, profile=model.profile * scale, c=model.c / scale)
+    blurred = scaled._replace(cuts=cuts._replace(e=cuts.e - 1e-6 * rng.random(len(cuts.e))))
+    bound, (low, high) = lower_bound(blurred, 0.0, Box(np.full(3, -NOWHERE), np.full(3, NOWHERE)))
+    assert bound.value <= least + 1e-8
+    assert bound.value > least - 0.05 * abs(least)
+    assert high[0] - low[0] < 1e-3
 
 
 def test_a_cut_of_all_parts_counts_for_all():

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import fedmls
 from fedmls.datasets import DATASETS, impute_means, load, named, read
-from fedmls.datasets.files import label_text, sorted_classes
+from fedmls.datasets.files import label_text, read_frame, sorted_classes
 
 NUMBERS = ["age", "dose", "time"]
 
@@ -110,6 +110,30 @@ def test_words_for_gaps_are_gaps_among_numbers_and_text_among_text(tmp_path):
     comma = read(tmp_path / "comma.csv", missing="keep", decimal=",")
     np.testing.assert_array_equal(comma.X[:, 0], [1.5, np.nan, 2.5])
     assert comma.y.tolist() == [-1, 1, -1]
+
+
+def test_a_column_of_nothing_but_words_for_gaps_is_one_of_missing_numbers(tmp_path):
+    """At other sites it may hold numbers."""
+    (tmp_path / "rows.csv").write_text("dose,age,ill\nNA,1,no\nNA,2,yes\n")
+    frame = read_frame(tmp_path / "rows.csv")
+    assert frame["dose"].dtype == float
+    assert frame["dose"].isna().all()
+
+
+def test_truth_values_and_infinite_numbers_are_such_among_gaps(tmp_path):
+    (tmp_path / "rows.csv").write_text("seen,dose\nTrue,1\nNA,NA\nFalse,-inf\n")
+    frame = read_frame(tmp_path / "rows.csv")
+    assert frame["seen"].tolist()[::2] == [True, False]
+    assert np.isnan(frame["seen"][1])
+    np.testing.assert_array_equal(frame["dose"], [1, np.nan, -np.inf])
+
+
+def test_lines_of_white_space_are_none(tmp_path):
+    (tmp_path / "rows.csv").write_text("\na,b\n1,1\n   \n2,\n")
+    assert read_frame(tmp_path / "rows.csv")["a"].tolist() == [1, 2]
+    (tmp_path / "rows.csv").write_text("\na,a\n1,1\n")
+    with pytest.raises(ValueError, match="two of its columns are called 'a'"):
+        read_frame(tmp_path / "rows.csv")
 
 
 def test_text_columns_become_indicators_if_asked():

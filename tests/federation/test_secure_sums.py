@@ -494,6 +494,12 @@ def test_a_node_that_diverges_says_so_itself_and_tells_no_number(tmp_path):
         federate(PROBLEM, tmp_path, algorithm=fedmls.FedAvg(eta=1e9, T=20), l2=1.0, rounds=50, secure=True)
 
 
+def test_means_of_whole_numbers_are_measured_in_their_units(tmp_path):
+    """After some rounds a unit is so small that the numbers themselves are far longer than the slopes they stand for."""
+    result = federate(PROBLEM, tmp_path, secure=True, algorithm=fedmls.FedMLSB(), rounds=12, max_norm=1e4)
+    assert PROBLEM.value(result.x) <= 1.001 * PROBLEM.optimum.value
+
+
 def test_an_upload_that_would_not_fit_is_refused(tmp_path):
     with pytest.raises(Stopped, match=r"refuses: a number beyond 2\.3e\+18 does not fit into a secure sum of 4"):
         federate(

@@ -86,6 +86,7 @@ FURTHER = 1000.0 ** np.arange(1, 6)  # times the longest lane: steps that are tr
 RISE, LEAST_RISE = 0.15, 1e-3  # of f, by the curvature: how high a point toward the model's minimum is in round 3; ever
 LITTLE_PROVED = 0.1  # of f: such points are sent as long as the gap is larger
 FALL = 0.1  # of the gap: by so much the model is to fall in the longest of them
+LEFT = 1e-7  # of f: as long as the gap is larger; then it may be rounding that steps follow
 LONGEST = 1e8  # the first t at most: at a minimum the slope is nothing but rounding, and Polyak's t any number
 # In place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither.
 OWN, MEAN, PROBE = 0.0, -1.0, -2.0
@@ -294,7 +295,10 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         cuts, terms = _cuts(server), _terms(server)
         gap = server.f - server.bound
         if _grids_of(server):
-            ball = Box(np.maximum(server.low, x0 - radius), np.minimum(server.high, x0 + radius))
+            if terms.l2 > 0 and np.linalg.norm(server.center - x0) > radius:
+                return server.bound  # what is known of where the minimum is holds for the least in the ball no more
+            low, high = (server.low, server.high) if terms.l2 == 0 else (x0 - radius, x0 + radius)
+            ball = Box(np.maximum(low, x0 - radius), np.minimum(high, x0 + radius))
             found, _ = box.lower_bound(_model(server), server.bound, ball)
         else:
             exact = cuts.some(cuts.blur == 0)
@@ -352,7 +356,8 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if self.lanes > 1:
             lengths[-1] *= RATIO ** min(max(0, server.streak - 1), FAST)
         tried = list(steps(lengths))
-        if np.isfinite(terms.floor) and _stand(server, [step.x for _, step in tried]):
+        left = server.f - server.bound > LEFT * abs(server.f)
+        if left and np.isfinite(terms.floor) and _stand(server, [step.x for _, step in tried]):
             tried += _far_enough(server, steps(lengths[-1] * FURTHER))
         for length, step in tried:
             cuts, gain = cuts.marked(step.weights, k), max(gain, step.length**2 / 2)

@@ -28,6 +28,8 @@ ZIPPED = ("CSV", "svmlight")  # kinds that may end in .gz
 DECIMALS = (".", ",")  # what numbers in a CSV may be written with
 # Words that stand for a missing number in a CSV. In a column of text they are text: None may be an answer.
 GAPS = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None")
+TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
+INFINITE = {f"{sign}{word}": float(f"{sign}inf") for sign in ("", "+", "-") for word in ("inf", "Inf", "Infinity")}
 ONE_NPZ_AT_A_TIME = threading.Lock()  # NumPy parses headers, which CPython 3.11 cannot do in two threads at once
 UNREADABLE = (ValueError, OSError, KeyError, EOFError, BadZipFile, zlib.error)  # what reading a bad file may raise
 
@@ -108,12 +110,18 @@ def read_frame(file: Path, as_text: bool = False, text: Sequence[str] = (), deci
 
 
 def _without_gaps(column: Any, decimal: str) -> Any:
-    """Return a column of text in which all but words for gaps are numbers as one of numbers, others as they are."""
+    """Return a column of text in which all but words for gaps are numbers or truth values as one of those; of nothing
+    but such words as one of missing numbers; others as they are."""
     gaps = column.isin(GAPS)
-    numbers = [number_of(value, decimal) for value in column[~gaps].dropna()] if gaps.any() else []
-    if not numbers or None in numbers:
+    if not gaps.any():
         return column
-    return column.map(lambda value: number_of(value, decimal)).astype(float)
+    left = column.mask(gaps, np.nan)
+    values = left.dropna()
+    if len(values) and values.isin(TRUTH).all():
+        return left.map(TRUTH)
+    if any(value not in INFINITE and number_of(value, decimal) is None for value in values):
+        return column
+    return left.map({value: INFINITE.get(value, number_of(value, decimal)) for value in values.unique()}).astype(float)
 
 
 def read_columns(file: Path) -> list[str]:
@@ -128,19 +136,20 @@ def read_columns(file: Path) -> list[str]:
 
 def _check_names(file: Path) -> None:
     """Refuse a CSV file whose first line leaves out a name, or has one twice: pandas would make up others."""
-    names = next(_lines(file), (1, []))[1]
+    names, seen = next((cells for _, cells in _lines(file) if any(map(str.strip, cells))), []), set[str]()
     for j, name in enumerate(names, start=1):
         if not name.strip():
             remedy = "save the table without its row numbers, or give the column a name (and leave it out with ignore)"
             raise Unreadable(f"its column {j} has no name in the first line; {remedy}")
-        if name in names[: j - 1]:
+        if name in seen:
             raise Unreadable(f"two of its columns are called {name!r}; rename one")
+        seen.add(name)
 
 
 def _check_lines(file: Path, columns: int) -> None:
     """Refuse a CSV file with a line that ends too soon: pandas would take what it lacks for gaps."""
     for number, cells in _lines(file):
-        if cells and len(cells) < columns:
+        if any(map(str.strip, cells)) and len(cells) < columns:
             values = "1 value" if len(cells) == 1 else f"{len(cells)} values"
             raise Unreadable(f"its line {number} has {values}, and its first line names {columns} columns")
 

@@ -14,10 +14,9 @@ from fedmls.datasets.toml_lines import toml_line
 from fedmls.federation.server.survey import natural
 from fedmls.files import relative_to
 
-TAKEN = (  # as names of processes of the engines, or as what NVFlare takes for truth values and numbers
-    *("server", "console", "guard", "localhost"),
-    *("yes", "true", "t", "y", "no", "false", "f", "n", "nan", "inf", "infinity"),
-)
+# What NVFlare takes for truth values and numbers where it reads the name of a node from a command line
+NO_TEXT = ("yes", "true", "t", "y", "no", "false", "f", "n", "nan", "inf", "infinity")
+TAKEN = ("server", "console", "guard", "localhost", *NO_TEXT)  # others are names of processes of the engines
 COMMENTS = {
     "data": "a path from this file on",
     "state": "a folder of this node alone, in which it keeps its runs",

@@ -36,6 +36,10 @@ class Shapes(NamedTuple):
             return self.first
         return _shapes(self.algorithm, task.k, self.algorithm.Down(**task.down), self.dimension, self.n)
 
+    def units(self, task: Task) -> dict[str, Any]:
+        """Return what the numbers of a field are multiples of in that round, where they are whole ones."""
+        return self.algorithm.units(self.algorithm.Down(**task.down))
+
     def longest(self, name: str) -> float:
         """Return how long a field may be. Numbers may be squared lengths, and slopes of a loss products with rows."""
         traits = self.algorithm.traits
@@ -85,7 +89,7 @@ def check_upload(found: Upload, task: Task, shapes: Shapes) -> Upload:
     sent = shapes.sent(task)
     fields("an upload", found.up, list(sent))
     up = {name: _as_float(found.up[name]) if shapes.algorithm.traits.short else found.up[name] for name in sent}
-    units = shapes.algorithm.units(shapes.algorithm.Down(**task.down))
+    units = shapes.units(task)
     for name, shape in sent.items():
         check_vector(name, up[name], shape, shapes.longest(name), units.get(name, 1.0))
     if task.asked and shapes.cut:

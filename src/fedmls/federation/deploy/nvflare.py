@@ -22,6 +22,7 @@ from fedmls.federation.deploy.processes import GUARD, Processes, Say, free_port,
 from fedmls.federation.deploy.restarts import Restarts
 from fedmls.federation.job import Job
 from fedmls.federation.server.outcome import has_ended
+from fedmls.federation.sites import NO_TEXT
 from fedmls.federation.transports.base import NODE_FILE
 
 CONSOLE = "console"  # a process of a deployment, besides the server and the nodes
@@ -143,10 +144,6 @@ class Console:
             gone = [name for name in jobs if name in joined and job not in jobs[name]]
             if gone:
                 return f"{', '.join(gone)} has no part in the job any more"
-
-
-# What NVFlare takes for truth values and numbers where it reads the name of a node from a command line
-NO_TEXT = ("yes", "true", "t", "y", "no", "false", "f", "n", "nan", "inf", "infinity")
 
 
 class NVFlareDeployment(Deployment):

@@ -162,9 +162,8 @@ def check_numbers(y: Any) -> None:
 def label_texts(y: Any) -> list[str]:
     """Return labels as text, the same for 1, 1.0 and "1": files of one federation write them in their own ways."""
     labels = np.asarray(y).tolist()
-    lacking = [row for row, value in enumerate(labels, start=1) if value is None or value != value]
-    if lacking:
-        raise Refused(f"its label column has missing values, the first in row {lacking[0]}")
+    if any(value is None or value != value for value in labels):
+        raise Refused("its label column has missing values")
     return [label_text(value) for value in labels]
 
 

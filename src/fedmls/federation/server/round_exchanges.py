@@ -178,9 +178,10 @@ class RoundExchanges:
         seen = []
         for r, each in enumerate(rounds):
             unknown, parts = {name: np.full(shape, np.nan) for name, shape in self.shapes.up(each).items()}, {}
+            units = self.shapes.units(each)
             for name, shape in self.shapes.parts([each]):
                 part, mean = np.split(mean, [math.prod(shape)])
-                parts[name] = self._checked(name, part.reshape(shape), each.k)
+                parts[name] = self._checked(name, part.reshape(shape), units.get(name, 1.0), each.k)
             cut = (float(parts.pop("cut.a")), parts.pop("cut.p")) if "cut.a" in parts else None
             steps, subgradients = (
                 [done[i].rounds[r].steps for i in working],
@@ -189,10 +190,10 @@ class RoundExchanges:
             seen.append(AggregatedRound(self.job.algorithm.Up(**unknown | parts), cut, steps, subgradients))
         return seen
 
-    def _checked(self, name: str, mean: Array, k: int) -> Array:
+    def _checked(self, name: str, mean: Array, unit: Array | float, k: int) -> Array:
         longest = math.inf if name == "cut.a" else self.shapes.longest(name)
         try:
-            return check_vector(name, mean, mean.shape, longest)
+            return check_vector(name, mean, mean.shape, longest, unit)
         except MessageError as error:
             raise Stopped(f"the mean of round {k} is rejected, and nobody can tell by which node: {error}") from None
 
