@@ -495,7 +495,7 @@ def test_a_node_that_diverges_says_so_itself_and_tells_no_number(tmp_path):
 
 
 def test_means_of_whole_numbers_are_measured_in_their_units(tmp_path):
-    """After some rounds a unit is so small that the numbers themselves are far longer than the slopes they stand for."""
+    """After some rounds a unit is so small that the numbers are far longer than the slopes they stand for."""
     result = federate(PROBLEM, tmp_path, secure=True, algorithm=fedmls.FedMLSB(), rounds=12, max_norm=1e4)
     assert PROBLEM.value(result.x) <= 1.001 * PROBLEM.optimum.value
 

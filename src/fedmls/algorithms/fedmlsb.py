@@ -11,7 +11,8 @@ The next points. Around the best point so far, the center c, lane l minimises th
 t_l): proximal bundle steps (Lemaréchal 1975; Kiwiel 1985) with step lengths t_l = t 4^l, side by side as in the
 parallel bundle method of Díaz and Grimmer (SIAM J. Optim. 2023). If a lane improves on c, it is the new center and
 its length the new t; otherwise t is halved, or 1 again if no step leads anywhere. A longest lane that wins again and
-again gets longer each time. Cuts of several parts (Birge, Louveaux 1988, have one for each scenario) are a closer model
+again gets longer each time. Where the model hardly falls in any lane and more is left, as along columns that are all
+but sums of others, one that is long enough goes along. Cuts of several parts (Birge, Louveaux 1988, have one for each scenario) are a closer model
 than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of clients.
 
 The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.local.curvature`), at a point of an earlier
@@ -24,6 +25,7 @@ minimum of their mean is the model after round 1, often within a percent. It is 
 The model is ahead of the points that were evaluated as long as the best of them is not proved to be within a percent:
 it is Newton's step from there, by cuts and curvature together, and what its objective is nobody knows yet. That is
 worth one exchange, and hardly ever worse than the best point (in 12 of 448 exchanges on problems outside the suite).
+Where no point of the last exchange was better than the best one, Newton's step may be anywhere, and is not taken.
 Afterwards the model is the best point, whose objective is known without asking again.
 
 Beyond ``MANY`` coordinates few cuts say little, and local work must help. Two lanes of consensus ADMM (Boyd et al.
@@ -44,7 +46,9 @@ Few bits. From round 2 on all numbers are rounded to what the gap that is left a
 (``_grids.py``); those of round 1 have few significant bits. Where that must not be, they are of eight bytes.
 
 The lower bound is the minimum of the model over all x (:mod:`fedmls.bounds.cut_bound`). It needs no radius, is finite
-as soon as the cuts span, and f* is never below it. Rounded cuts hold only where the minimum may be, and tell themselves
+as soon as the cuts span, and f* is never below it. Steps lead to where f is low, and cuts from there span late; so as
+long as less than a tenth is proved, one more point is on the way to the model's minimum, in every round nearer to the
+center. Rounded cuts hold only where the minimum may be, and tell themselves
 where that is (:mod:`fedmls.bounds.box`).
 
 Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of t, whatever the metric between two
@@ -82,10 +86,10 @@ PARTS = 8  # of the rows of a client
 MOST = 300  # cuts, and one more for each coordinate up to MANY
 RATIO = 4.0  # between the step lengths of two lanes
 FAST = 3  # the longest lane is so many times longer still, at most, if it won again and again
-FURTHER = 1000.0 ** np.arange(1, 6)  # times the longest lane: steps that are tried in turn where none leads anywhere
+FURTHER = 1000.0 ** np.arange(1, 6)  # times the longest lane: steps that are tried in turn where all are too short
 RISE, LEAST_RISE = 0.15, 1e-3  # of f, by the curvature: how high a point toward the model's minimum is in round 3; ever
 LITTLE_PROVED = 0.1  # of f: such points are sent as long as the gap is larger
-FALL = 0.1  # of the gap: by so much the model is to fall in the longest of them
+NOTHING, FALL = 0.01, 0.1  # of the gap, by which the model falls: steps are too short; one of those is long enough
 LEFT = 1e-7  # of f: as long as the gap is larger; then it may be rounding that steps follow
 LONGEST = 1e8  # the first t at most: at a minimum the slope is nothing but rounding, and Polyak's t any number
 # In place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither.
@@ -106,7 +110,7 @@ class Server(NamedTuple):
     """When round k begins. Of the points sent last: x, one after the other; the step length of each, relative to t; at
     which of them the curvature was asked for (-1: none). The best point evaluated, and f there (infinity before
     round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cuts.Cuts`). The curvature, the first one, and
-    t; in how many exchanges in a row the longest lane won. l2, l1, how many coordinates have them, and the floor. The
+    t; in how many exchanges in a row the longest lane won; whether any point of the last one did. l2, l1, how many coordinates have them, and the floor. The
     lower bound. The numbers sent so far: of the curvature, and all others. f at the center around which probes were
     sent last. Rounds since a consensus lane won. Of these lanes, one after the other: z_{k-1}, x̄ of round k - 1, and
     μ (0: by the client's own guess). x0. The absolute values, in each coordinate, that slopes are sums of.
@@ -131,6 +135,7 @@ class Server(NamedTuple):
     H0: Array
     t: float
     streak: int
+    won: int
     terms: Array
     bound: float
     sent: Array
@@ -217,6 +222,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             H0=none,
             t=1.0,
             streak=0,
+            won=1,
             terms=np.zeros(4),
             bound=-np.inf,
             sent=np.zeros(2),
@@ -285,7 +291,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
     def objective(self, server: Server) -> float:
         """f at the model, where it is known: not where the model is ahead of the points that were evaluated."""
         far = server.f - server.bound > AHEAD * abs(server.f)
-        unknown = not np.array_equal(server.own, server.center) if _is_first(server) else far
+        unknown = not np.array_equal(server.own, server.center) if _is_first(server) else far and server.won
         return np.nan if unknown or np.isinf(server.f) else server.f
 
     def lower_bound(self, server: Server, radius: float, x0: Array) -> float:
@@ -356,8 +362,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if self.lanes > 1:
             lengths[-1] *= RATIO ** min(max(0, server.streak - 1), FAST)
         tried = list(steps(lengths))
-        left = server.f - server.bound > LEFT * abs(server.f)
-        if left and np.isfinite(terms.floor) and _stand(server, [step.x for _, step in tried]):
+        if _too_short(server, [step for _, step in tried]):
             tried += _far_enough(server, steps(lengths[-1] * FURTHER))
         for length, step in tried:
             cuts, gain = cuts.marked(step.weights, k), max(gain, step.length**2 / 2)
@@ -441,14 +446,33 @@ def _stand(server: Server, points: Iterable[Array], few: int = 1) -> bool:
     return sum(not _same(x - server.center, metric, server.f) for x in points) < few
 
 
+def _too_short(server: Server, steps: list[Step]) -> bool:
+    """Whether the model falls by next to nothing in all of these; where nothing is proved, whether they lead nowhere."""
+    gap, floor = server.f - server.bound, PARTS * _terms(server).floor
+    if not np.isfinite(floor) or gap <= LEFT * abs(server.f):
+        return False
+    if server.bound <= floor:
+        return _stand(server, [step.x for step in steps])
+    return all(step.length**2 / 2 < NOTHING * gap for step in steps)
+
+
 def _far_enough(server: Server, steps: Iterable[tuple[float, Step]]) -> list[tuple[float, Step]]:
     """The first of these, each longer than the last, by which the model falls by much of what is left; where nothing is
-    proved, the first that leads somewhere. None if there is none."""
+    proved, the first that leads somewhere. None if there is none. No farther than where the minimum may be."""
     proved, gap = server.bound > PARTS * _terms(server).floor, server.f - server.bound
     for length, step in steps:
-        if step.length**2 / 2 >= FALL * gap if proved else not _stand(server, [step.x]):
-            return [(length, step)]
+        share = _share_inside(server, step.x - server.center)
+        if share * step.length**2 / 2 >= FALL * gap if proved else not _stand(server, [step.x]):
+            return [(length, step._replace(x=server.center + share * (step.x - server.center)))]
     return []
+
+
+def _share_inside(server: Server, move: Array) -> float:
+    """How much of a move from the center stays in the box; rounded slopes say nothing of what is outside."""
+    room = np.where(move > 0, server.high - server.center, server.center - server.low)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(move != 0, np.maximum(room, 0.0) / np.abs(move), 1.0)
+    return float(min(1.0, shares.min()))
 
 
 def _same(move: Array, H: Array, f: float) -> bool:
@@ -583,7 +607,8 @@ def _evaluated(k: int, server: Server, up: Up) -> Server:
     best = int(np.argmin(f))
     long = f[best] < server.f and server.lanes[best] == server.lanes.max() > 1
     t, streak = _length(k, server, f, slopes), server.streak + 1 if long else 0
-    server = server._replace(summed=summed, t=t, streak=streak, **cuts._asdict())
+    won = int(f[best] < server.f)
+    server = server._replace(summed=summed, t=t, streak=streak, won=won, **cuts._asdict())
     server = consensus.patient(server, f[best] < server.f and server.lanes[best] == MEAN)
     return server._replace(center=points[best], f=float(f[best])) if f[best] < server.f else server
 
