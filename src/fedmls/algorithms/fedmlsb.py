@@ -12,8 +12,9 @@ t_l): proximal bundle steps (Lemaréchal 1975; Kiwiel 1985) with step lengths t_
 parallel bundle method of Díaz and Grimmer (SIAM J. Optim. 2023). If a lane improves on c, it is the new center and
 its length the new t; otherwise t is halved, or 1 again if no step leads anywhere. A longest lane that wins again and
 again gets longer each time. Where the model hardly falls in any lane and more is left, as along columns that are all
-but sums of others, one that is long enough goes along. Cuts of several parts (Birge, Louveaux 1988, have one for each scenario) are a closer model
-than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of clients.
+but sums of others, one that is long enough goes along. Cuts of several parts (Birge, Louveaux 1988, have one for each
+scenario) are a closer model than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of
+clients.
 
 The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.local.curvature`), at a point of an earlier
 exchange: a d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it is no
@@ -110,10 +111,10 @@ class Server(NamedTuple):
     """When round k begins. Of the points sent last: x, one after the other; the step length of each, relative to t; at
     which of them the curvature was asked for (-1: none). The best point evaluated, and f there (infinity before
     round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cuts.Cuts`). The curvature, the first one, and
-    t; in how many exchanges in a row the longest lane won; whether any point of the last one did. l2, l1, how many coordinates have them, and the floor. The
-    lower bound. The numbers sent so far: of the curvature, and all others. f at the center around which probes were
-    sent last. Rounds since a consensus lane won. Of these lanes, one after the other: z_{k-1}, x̄ of round k - 1, and
-    μ (0: by the client's own guess). x0. The absolute values, in each coordinate, that slopes are sums of.
+    t; in how many exchanges in a row the longest lane won; whether any point of the last one did. l2, l1, how many
+    coordinates have them, and the floor. The lower bound. The numbers sent so far: of the curvature, and all others. f
+    at the center around which probes were sent last. Rounds since a consensus lane won. Of these lanes, one after the
+    other: z_{k-1}, x̄ of round k - 1, and μ (0: by the client's own guess). x0. The absolute values, in each coordinate, that slopes are sums of.
 
     Whether numbers may be rounded to grids; the units of these (:mod:`fedmls.algorithms._grids`), none where nothing is
     rounded. Between which points x* is.
@@ -447,7 +448,7 @@ def _stand(server: Server, points: Iterable[Array], few: int = 1) -> bool:
 
 
 def _too_short(server: Server, steps: list[Step]) -> bool:
-    """Whether the model falls by next to nothing in all of these; where nothing is proved, whether they lead nowhere."""
+    """Whether the model falls by next to nothing in all of these; if nothing is proved, whether they lead nowhere."""
     gap, floor = server.f - server.bound, PARTS * _terms(server).floor
     if not np.isfinite(floor) or gap <= LEFT * abs(server.f):
         return False
