@@ -114,7 +114,8 @@ class Server(NamedTuple):
     t; in how many exchanges in a row the longest lane won; whether any point of the last one did. l2, l1, how many
     coordinates have them, and the floor. The lower bound. The numbers sent so far: of the curvature, and all others. f
     at the center around which probes were sent last. Rounds since a consensus lane won. Of these lanes, one after the
-    other: z_{k-1}, x̄ of round k - 1, and μ (0: by the client's own guess). x0. The absolute values, in each coordinate, that slopes are sums of.
+    other: z_{k-1}, x̄ of round k - 1, and μ (0: by the client's own guess). x0. The absolute values, in each coordinate,
+    that slopes are sums of.
 
     Whether numbers may be rounded to grids; the units of these (:mod:`fedmls.algorithms._grids`), none where nothing is
     rounded. Between which points x* is.
