@@ -83,7 +83,7 @@ from fedmls.types import Algorithm, Array, Local, Traits
 from fedmls.wire import rounded
 
 MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond consensus lanes help
-PARTS = 8  # of the rows of a client
+PARTS, MOST_PARTS = 8, 24  # of the rows of a client; up to MANY coordinates, one for each three of them
 MOST = 300  # cuts, and one more for each coordinate up to MANY
 RATIO = 4.0  # between the step lengths of two lanes
 FAST = 3  # the longest lane is so many times longer still, at most, if it won again and again
@@ -254,11 +254,11 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
     def client_round(self, k: int, client: Client, down: Down, local: Local) -> tuple[Client, Up]:
         grids = _grids_of(down)
         x, d = _grids.points_received(grids, down.x, down.points).ravel(), len(down.x) // down.points
-        f, g = local.cuts(x, PARTS)
+        f, g = local.cuts(x, parts_of(d))
         none = f[..., :0]
         H = own = summed = terms = parts = none
         if k == 1:
-            f, g = f.sum(axis=-1, keepdims=True), g.reshape(*g.shape[:-1], PARTS, d).sum(axis=-2)
+            f, g = f.sum(axis=-1, keepdims=True), g.reshape(*g.shape[:-1], -1, d).sum(axis=-2)
             H, own, summed = local.own_quadratic(x, d <= MANY)
             terms = local.terms()
             g, H, own = _first_slopes(g, terms), first_curvature(H, d), rounded(own, OWN_BITS)
@@ -266,7 +266,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         elif down.asked >= 0:
             H = local.curvature(x[down.asked * d : (down.asked + 1) * d], d <= MANY)
         if grids:
-            sizes = *f.shape[:-1], down.points, PARTS
+            sizes = *f.shape[:-1], down.points, parts_of(d)
             f, parts, g, H = _grids.answers_sent(grids, f.reshape(sizes), g.reshape(*sizes, d), H)
         if not len(down.z) or not consensus.has_slopes(local):
             return client, Up(f, parts, g, H, own, summed, terms, none, none, none, none)
@@ -310,14 +310,14 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             found, _ = box.lower_bound(_model(server), server.bound, ball)
         else:
             exact = cuts.some(cuts.blur == 0)
-            found = lower_bound(exact, PARTS, terms, server.center, server.f, server.summed, gap, radius, x0)
+            found = lower_bound(exact, _parts(server), terms, server.center, server.f, server.summed, gap, radius, x0)
         return max(server.bound, found.value)
 
     def units(self, down: Down) -> dict[str, Any]:
         grids = _grids_of(down)
         if not grids:
             return {}
-        slopes = np.tile(grids.slopes, down.points * PARTS)
+        slopes = np.tile(grids.slopes, down.points * parts_of(len(down.x) // down.points))
         return {"parts": grids.heights, "g": slopes} | ({"H": grids.curvature} if down.asked >= 0 else {})
 
     def _with_points(self, k: int, server: Server) -> Server:
@@ -338,7 +338,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if not points:
             points, lanes = [server.center], [1.0]
         server, x = _on_grid(server, np.array(points), gain)
-        bent, rest = server.sent[0], server.sent[1] + len(x) * (1 + PARTS)
+        bent, rest = server.sent[0], server.sent[1] + len(x) * (1 + _parts(server))
         asks = bool(bent + len(server.H) <= BENDS * rest)
         at = 0 if lanes[0] == OWN else max(0, (sum(length > 0 for length in lanes) - 1) // 2)
         sent = np.array([bent + asks * len(server.H), rest])
@@ -374,6 +374,15 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         most = MOST + (terms.dimension if terms.dimension <= MANY else 0)
         cuts = cuts.pruned(most, main, k, _blur_of_one(server), ROUNDING * server.summed)
         return server._replace(**cuts._asdict()), found, gain
+
+
+def parts_of(d: int) -> int:
+    """How many parts there are in so many coordinates: the more cuts an exchange brings, the sooner they span."""
+    return PARTS if d > MANY else min(max(PARTS, d // 3), MOST_PARTS)
+
+
+def _parts(server: Server) -> int:
+    return parts_of(len(server.center))
 
 
 def _grids_of(message: Any) -> Grids:
@@ -450,7 +459,7 @@ def _stand(server: Server, points: Iterable[Array], few: int = 1) -> bool:
 
 def _too_short(server: Server, steps: list[Step]) -> bool:
     """Whether the model falls by next to nothing in all of these; if nothing is proved, whether they lead nowhere."""
-    gap, floor = server.f - server.bound, PARTS * _terms(server).floor
+    gap, floor = server.f - server.bound, _parts(server) * _terms(server).floor
     if not np.isfinite(floor) or gap <= LEFT * abs(server.f):
         return False
     if server.bound <= floor:
@@ -461,7 +470,7 @@ def _too_short(server: Server, steps: list[Step]) -> bool:
 def _far_enough(server: Server, steps: Iterable[tuple[float, Step]]) -> list[tuple[float, Step]]:
     """The first of these, each longer than the last, by which the model falls by much of what is left; where nothing is
     proved, the first that leads somewhere. None if there is none. No farther than where the minimum may be."""
-    proved, gap = server.bound > PARTS * _terms(server).floor, server.f - server.bound
+    proved, gap = server.bound > _parts(server) * _terms(server).floor, server.f - server.bound
     for length, step in steps:
         share = _share_inside(server, step.x - server.center)
         if share * step.length**2 / 2 >= FALL * gap if proved else not _stand(server, [step.x]):
@@ -544,12 +553,12 @@ def _lowered(server: Server) -> Cuts:
 def _heights(server: Server, cuts: Cuts) -> Array:
     """Of the parts at the center, an l1 term being one more, up to what goes from one part to another."""
     terms = _terms(server)
-    return cuts.heights(server.center, PARTS + (terms.l1 > 0), server.f - terms.quadratic(server.center))
+    return cuts.heights(server.center, _parts(server) + (terms.l1 > 0), server.f - terms.quadratic(server.center))
 
 
 def _model(server: Server) -> box.Model:
     profile, rest = 2.0**server.profile, ROUNDING * np.maximum(server.summed, largest(server.g))
-    return box.Model(_cuts(server), PARTS, _terms(server), profile, rest, server.center, server.f)
+    return box.Model(_cuts(server), _parts(server), _terms(server), profile, rest, server.center, server.f)
 
 
 def _terms(server: Server) -> Terms:
@@ -622,7 +631,7 @@ def _with_cuts(k: int, server: Server, up: Up, points: Array, tops: Array, slope
     terms, d, cuts = _terms(server), points.shape[1], _cuts(server)
     if k > 1 and not _grids_of(server):
         cuts = cuts.some(cuts.blur == 0)
-    parts = PARTS + (terms.l1 > 0)
+    parts = _parts(server) + (terms.l1 > 0)
     if k == 1 and np.isfinite(terms.floor):
         cuts = cuts.and_more(np.zeros((parts, d)), np.full(parts, terms.floor), np.arange(parts), k)
     e = (tops - np.einsum("lbd,ld->lb", slopes, points) - _rounding(points, tops, summed)).ravel()
@@ -642,7 +651,7 @@ def _answers(k: int, server: Server, up: Up, points: Array) -> tuple[Array, Arra
     terms, (L, d) = _terms(server), points.shape
     grids = _grids_of(server)
     if k > 1 and grids:
-        return up.f, *_grids.answers_received(grids, up.f, up.parts, up.g, PARTS)
+        return up.f, *_grids.answers_received(grids, up.f, up.parts, up.g, _parts(server))
     heights, slopes = up.f.reshape(L, -1), up.g.reshape(L, -1, d)
     if terms.l1 > 0:
         penalised = points * (np.arange(d) < terms.penalised)
@@ -693,12 +702,12 @@ def _bounded(k: int, server: Server) -> Server:
     """The best lower bound so far, and its cuts marked as used. When that is all, the center is what is sent."""
     cuts, terms = _cuts(server), _terms(server)
     if _grids_of(server):
-        bound = max(server.bound, PARTS * terms.floor)
+        bound = max(server.bound, _parts(server) * terms.floor)
         found, (low, high) = box.lower_bound(_model(server), bound, Box(server.low, server.high))
         server = server._replace(bound=bound, low=low, high=high)
     else:
         exact, gap, weights = cuts.blur == 0, server.f - server.bound, np.zeros(len(cuts.e))
-        found = lower_bound(cuts.some(exact), PARTS, terms, server.center, server.f, server.summed, gap)
+        found = lower_bound(cuts.some(exact), _parts(server), terms, server.center, server.f, server.summed, gap)
         weights[exact] = found.weights
         found = found._replace(weights=weights)
     server = server._replace(bound=max(server.bound, found.value), used=cuts.marked(found.weights, k).used)
