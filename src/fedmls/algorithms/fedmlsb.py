@@ -324,7 +324,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         """The points of round k, and at which of them the curvature is asked for."""
         server, found, gain = self._steps(k, server)
         points, lanes = [x for x, _ in found], [length for _, length in found]
-        if _stand(server, points, min(2, self.lanes)) and _unproved(server):
+        if self._needs_probes(server, points):
             points += _probes(server)
             lanes += [PROBE] * (len(points) - len(lanes))
             server = server._replace(probed=server.f)
@@ -364,7 +364,8 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if self.lanes > 1:
             lengths[-1] *= RATIO ** min(max(0, server.streak - 1), FAST)
         tried = list(steps(lengths))
-        if _too_short(server, [step for _, step in tried]):
+        near = [step for _, step in tried]
+        if _too_short(server, near) and not self._needs_probes(server, [step.x for step in near]):
             tried += _far_enough(server, steps(lengths[-1] * FURTHER))
         for length, step in tried:
             cuts, gain = cuts.marked(step.weights, k), max(gain, step.length**2 / 2)
@@ -374,6 +375,10 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         most = MOST + (terms.dimension if terms.dimension <= MANY else 0)
         cuts = cuts.pruned(most, main, k, _blur_of_one(server), ROUNDING * server.summed)
         return server._replace(**cuts._asdict()), found, gain
+
+    def _needs_probes(self, server: Server, points: list[Array]) -> bool:
+        """Whether steps lead to less than two points, and there is still something to prove."""
+        return _stand(server, points, min(2, self.lanes)) and _unproved(server)
 
 
 def parts_of(d: int) -> int:
@@ -469,10 +474,13 @@ def _too_short(server: Server, steps: list[Step]) -> bool:
 
 def _far_enough(server: Server, steps: Iterable[tuple[float, Step]]) -> list[tuple[float, Step]]:
     """The first of these, each longer than the last, by which the model falls by much of what is left; where nothing is
-    proved, the first that leads somewhere. None if there is none. No farther than where the minimum may be."""
-    proved, gap = server.bound > _parts(server) * _terms(server).floor, server.f - server.bound
+    proved, the first that leads somewhere. None if there is none. No farther than where the minimum may be, or where f
+    doubles by the curvature: slopes from there would be so large that their rounding spoils all later proofs."""
+    terms, gap = _terms(server), server.f - server.bound
+    proved, H = server.bound > _parts(server) * terms.floor, unpacked(server.H, terms.dimension)
     for length, step in steps:
-        share = _share_inside(server, step.x - server.center)
+        square = _square(step.x - server.center, H + shaped(terms.ridge, H))
+        share = min(_share_inside(server, step.x - server.center), float(np.sqrt(2 * abs(server.f) / square)))
         if share * step.length**2 / 2 >= FALL * gap if proved else not _stand(server, [step.x]):
             return [(length, step._replace(x=server.center + share * (step.x - server.center)))]
     return []
