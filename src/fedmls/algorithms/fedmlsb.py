@@ -480,7 +480,8 @@ def _far_enough(server: Server, steps: Iterable[tuple[float, Step]]) -> list[tup
     proved, H = server.bound > _parts(server) * terms.floor, unpacked(server.H, terms.dimension)
     for length, step in steps:
         square = _square(step.x - server.center, H + shaped(terms.ridge, H))
-        share = min(_share_inside(server, step.x - server.center), float(np.sqrt(2 * abs(server.f) / max(square, 1e-300))))
+        doubles = float(np.sqrt(2 * abs(server.f) / max(square, 1e-300)))
+        share = min(_share_inside(server, step.x - server.center), doubles)
         if share * step.length**2 / 2 >= FALL * gap if proved else not _stand(server, [step.x]):
             return [(length, step._replace(x=server.center + share * (step.x - server.center)))]
     return []
