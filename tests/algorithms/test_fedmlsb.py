@@ -13,7 +13,7 @@ from scipy import sparse
 
 import fedmls
 from fedmls import golomb
-from fedmls.algorithms import _consensus, fedmlsb
+from fedmls.algorithms import _consensus, _metric, fedmlsb
 from fedmls.bounds import cuts
 from fedmls.local.curvature import packed, unpacked
 from fedmls.local.curvature_rows import bends
@@ -199,8 +199,9 @@ def plain_fedmlsb(problem, rounds, seed, servers):
         streak = streak + 1 if values[best] < f and lanes[best] == max(lane or 0 for lane in lanes) else 0
         if spent[0] + d * (d + 1) / 2 <= 0.5 * spent[1]:
             spent[0] += d * (d + 1) / 2
-            at, unit = points[0] if k == 2 else points[1], 2.0**-4 * np.outer(size, size)
+            at, unit = points[0] if k == 2 else points[1], 2.0**-8 * np.outer(size, size)
             H = sum(w * np.rint(run.curvature(i, at) / unit) * unit for i, w in enumerate(weights))
+            H = H + np.diag(np.diag(unit)) / 2 * d**0.5
             H = definite(H + 1e-3 * np.trace(H) / np.trace(first) * first)
         if values[best] < f:
             f, center = values[best], points[best]
@@ -546,6 +547,53 @@ def test_t_is_that_of_newtons_step_again_when_no_step_leads_anywhere():
     moves = stands._replace(x=np.array([0.0, 0.0, 1.0, 0.0]))
     found = [fedmlsb._length(9, server, np.ones(2), None) for server in (stands, functions, moves)]
     assert found == [1.0, 5e-10, 5e-10]
+
+
+@pytest.mark.parametrize("digits", [2, 4])
+def test_a_total_that_is_rounded_is_no_riddle(digits):
+    """A column that is the sum of others but for its last digits: steps along it are long, slopes there are small, and
+    both a metric and a solver could take them for rounding."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        X = 20 + 10 * rng.normal(size=(600, 6))
+        y = X @ rng.normal(size=6) + 5 * rng.standard_t(3, size=600)
+        X = np.hstack([X, X.sum(axis=1, keepdims=True).round(digits)])
+        problem = fedmls.Problem(X, y, clients=np.arange(600) % 12, loss="absolute")
+        run = fedmls.simulate(
+            fedmls.FedMLSB(), problem, rounds=10, certificate=True, until=1e-4 * problem.optimum.value
+        )
+        assert run.history["certified_gap"].iloc[-1] <= 1e-4 * problem.optimum.value
+
+
+def test_columns_that_stand_twice_cost_no_exchanges():
+    """With a small l2 term numbers are rounded all the same, and points must not be as coarse as minima are apart."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(1500, 10))
+        X = np.hstack([X, X[:, :5]])
+        y = np.sign(X @ rng.normal(size=15) + 2 * rng.normal(size=1500))
+        problem = fedmls.Problem(X, y, clients=np.arange(1500) % 6, loss="squared_hinge", l2=1e-3)
+        simulation = Simulation(fedmls.FedMLSB(), problem, RunConfig(6, certificate=True))
+        servers = [simulation.at.server for _ in simulation.play()]
+        assert len(servers[-1].profile)
+        assert servers[-1].f - servers[-1].bound <= 1e-4 * problem.optimum.value
+
+
+def test_curvature_is_taken_for_rounding_where_no_cut_has_a_slope():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(50, 4))
+    A[:, 3] = A[:, :3].sum(axis=1) + 1e-7 * rng.normal(size=50)
+    H, away = A.T @ A, np.array([1.0, 1, 1, -1])
+    off = rng.normal(size=(4, 4))
+    rounded = H + 1e-4 * (off + off.T)
+    cleaned = unpacked(_metric.without_rounding(packed(rounded), rng.normal(size=(9, 50)) @ A), 4)
+    assert abs(away @ rounded @ away) > 1e-5
+    assert abs(away @ cleaned @ away) < 1e-9
+    assert np.allclose(cleaned, H, atol=1e-2)
+    slopes = rng.normal(size=(9, 4))
+    assert np.allclose(unpacked(_metric.without_rounding(packed(rounded), slopes), 4), rounded, atol=1e-12)
+    low = np.diag([1.0, 1, 1, 1e-2])
+    assert np.allclose(unpacked(_metric.without_rounding(packed(low), slopes * [1, 1, 1, 0]), 4), low)  # not small
 
 
 def test_one_lane_finds_its_length_too():

@@ -56,12 +56,25 @@ def test_numbers_too_large_to_be_whole_ones_are_sent_as_they_are():
 
 def test_units_get_smaller_with_the_gap_and_no_smaller_than_double_precision():
     terms, profile = Terms(0.0, 0.0, 2, 0.0, 2), np.zeros(2, np.int64)
-    moves, summed, x = np.array([[0.1, 0.0]]), np.ones(2), np.ones((1, 2))
-    asked = [_grids.scales(profile, terms, 1.0, gap, gap, moves, summed, x) for gap in 10.0 ** -np.arange(0, 40, 3)]
+    moves, summed, x, steep = np.array([[0.1, 0.0]]), np.ones(2), np.ones((1, 2)), np.ones(2)
+    asked = [
+        _grids.scales(profile, terms, 1.0, gap, gap, moves, summed, x, steep) for gap in 10.0 ** -np.arange(0, 40, 3)
+    ]
     assert all((after <= before).all() for before, after in itertools.pairwise(asked))
     assert (asked[0] > asked[3]).all()
     assert np.array_equal(asked[-1], asked[-2])
     assert (asked[-1] >= -50).all()
+
+
+def test_points_are_so_fine_that_rounding_them_costs_little():
+    """By the metric, in which two columns that are all but equal are steep each, and flat together."""
+    H, gain = 50.0 * np.array([[1.0, 0.999], [0.999, 1.0]]), 1e-3
+    profile = _grids.profile(H, Terms(0.0, 0.0, 2, 0.0, 2), 1.0, np.ones(2))
+    moves, summed, x = np.array([[3.0, -3.0]]), np.ones(2), np.ones((1, 2))
+    scales = _grids.scales(profile, Terms(0.0, 0.0, 2, 0.0, 2), 1.0, 1.0, gain, moves, summed, x, np.diag(H))
+    unit = Grids(profile, scales).points
+    assert len(profile) == 2
+    assert max(e @ H @ e / 2 for e in unit * np.array([[1, 1], [1, -1]]) / 2) < 1e-3 * gain
 
 
 @pytest.mark.parametrize(

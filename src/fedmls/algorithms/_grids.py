@@ -28,7 +28,7 @@ MOST, WIDE = 200, 32  # coordinates; and those without an l2 term: to find a box
 FINE, FREE = 0.02, 0.18  # of √gap, over d and, without an l2 term, over d²: a unit of slopes, in their profile
 NEAR = 2.0**-5  # of the shortest step: a unit of points
 EVEN = 2.0**-10  # of the gap: a unit of heights
-BENT = 2.0**-4  # a unit of curvature
+BENT = 2.0**-8  # a unit of curvature
 CLOSE = 0.1  # of f: once the gap is smaller, units become smaller faster than it
 LEAST = 1e-12  # of f: a gap that is taken for no smaller
 FAR = 1e4  # √f: more must f not change by, by its slopes, where by its curvature it rises by ½
@@ -61,6 +61,12 @@ class Grids(NamedTuple):
         size = 2.0**self.profile
         return BENT * packed(np.outer(size, size))
 
+    @property
+    def curvature_lost(self) -> Array:
+        """As much curvature in all directions as rounding may have taken from one: a matrix of errors has about the
+        root of its size times one of them."""
+        return packed(np.diag(BENT / 2 * len(self.profile) ** 0.5 * 4.0**self.profile))
+
 
 NONE = Grids(np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -80,17 +86,20 @@ def profile(H: Array, terms: Terms, f: float, summed: Array) -> Any:
     return np.floor(-np.log2(reach)).astype(np.int64)
 
 
-def scales(profile: Any, terms: Terms, f: float, gap: float, gain: float, moves: Array, summed: Array, x: Array) -> Any:
+def scales(
+    profile: Any, terms: Terms, f: float, gap: float, gain: float, moves: Array, summed: Array, x: Array, steep: Array
+) -> Any:
     """How large the units of slopes, points and heights are to be, with this gap left: finer the closer it is.
 
     gain: what the model falls by, at most, at the points x, which are these moves from the center.  summed: absolute
-    values that slopes are sums of.
+    values that slopes are sums of.  steep: the diagonal of the metric, the l2 term with it.
     """
     d, least, size = len(profile), LEAST * abs(f), 2.0**profile
+    bent = max(float(d), float((steep / size**2).sum()))  # what f rises by in a unit of each, twice
     gap = max(min(gap, 4 * gain), least)
     close = min(1.0, float(np.sqrt(gap / (CLOSE * abs(f))))) if f else 1.0
     far = (np.abs(moves) * size).max(axis=1)
-    shortest = min(float(far[far > 0].min(initial=np.inf)), float(np.sqrt(max(gain, least) / d)))
+    shortest = min(float(far[far > 0].min(initial=np.inf)), float(np.sqrt(max(gain, least) / bent)))
     slopes = (FINE / d if terms.l2 > 0 else FREE / d**2) * np.sqrt(gap)
     highest = abs(f) + (np.abs(moves) @ summed).max()
     finest = DOUBLE * np.array([(summed / size).max(), (np.abs(x) * size).max(), highest])

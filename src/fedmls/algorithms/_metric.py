@@ -12,7 +12,8 @@ LEAST = 2.0**-16  # eigenvalue, each coordinate in units of its own size, of wha
 CLEAR = 0.05  # the same: a client's columns that are so far from being sums of others
 BITS_IF_CLEAR, BITS = 5, 12  # significant ones, of what it then sends, and else
 AT_ONCE = 2**22  # numbers of clients' matrices
-TRUE = 2.0**-30  # the least, for each coordinate, of what was not rounded
+TRUE = 2.0**-48  # the least, for each coordinate, of what was not rounded
+FLAT, LOW = 1e-3, 2.0**-9  # slopes next to the largest, along a direction; curvature there of which most is rounding
 
 
 def first_curvature(H: Array, d: int) -> Any:
@@ -44,6 +45,28 @@ def definite(H: Array, d: int, least: float = LEAST) -> Array:
     size = np.sqrt(np.where(np.diag(full) > 0, np.diag(full), 1.0))
     values, vectors = np.linalg.eigh(full / size / size[:, None])
     return packed((vectors * np.maximum(values, least)) @ vectors.T * size * size[:, None])
+
+
+def without_rounding(H: Array, slopes: Array) -> Array:
+    """A rounded packed matrix without what is but rounding in it: along directions in which no cut has more than a
+    little slope, as where a column is all but a sum of others, it is 0 if it is small.
+
+    Steps in such directions are long ones, and as long as the curvature there is exact.
+    """
+    d, largest = slopes.shape[1], np.abs(slopes).max(axis=0)
+    if len(H) == d or not (largest > 0).any():
+        return H
+    used = np.where(largest > 0, largest, 1.0)
+    _, sigma, directions = np.linalg.svd(slopes / used, full_matrices=False)
+    flat = directions[sigma < FLAT * sigma[0]] / used
+    full = unpacked(H, d)
+    size = np.sqrt(np.diag(full))
+    scaled = full / size / size[:, None]
+    basis, _ = np.linalg.qr((flat * size).T)
+    values, some = np.linalg.eigh(basis.T @ scaled @ basis)
+    low = basis @ some[:, values < LOW]
+    rest = np.eye(d) - low @ low.T
+    return packed(rest @ scaled @ rest * size * size[:, None])
 
 
 def trace(H: Array, d: int) -> float:

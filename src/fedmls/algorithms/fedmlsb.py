@@ -68,7 +68,7 @@ import numpy as np
 from fedmls.algorithms import _consensus as consensus
 from fedmls.algorithms import _grids
 from fedmls.algorithms._grids import Grids
-from fedmls.algorithms._metric import LEAST, TRUE, definite, first_curvature, shaped, trace
+from fedmls.algorithms._metric import TRUE, definite, first_curvature, shaped, trace, without_rounding
 from fedmls.bounds import box
 from fedmls.bounds.box import Box
 from fedmls.bounds.cut_bound import lower_bound
@@ -110,12 +110,12 @@ STEEP, OWN_BITS, SUMMED = 8, 12, 4
 class Server(NamedTuple):
     """When round k begins. Of the points sent last: x, one after the other; the step length of each, relative to t; at
     which of them the curvature was asked for (-1: none). The best point evaluated, and f there (infinity before
-    round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cuts.Cuts`). The curvature, the first one, and
-    t; in how many exchanges in a row the longest lane won; whether any point of the last one did. l2, l1, how many
-    coordinates have them, and the floor. The lower bound. The numbers sent so far: of the curvature, and all others. f
-    at the center around which probes were sent last. Rounds since a consensus lane won. Of these lanes, one after the
-    other: z_{k-1}, x̄ of round k - 1, and μ (0: by the client's own guess). x0. The absolute values, in each coordinate,
-    that slopes are sums of.
+    round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cuts.Cuts`). The metric; the first curvature, and
+    the last one (none yet). t; in how many exchanges in a row the longest lane won; whether any point of the last one
+    did. l2, l1, how many coordinates have them, and the floor. The lower bound. The numbers sent so far: of the
+    curvature, and all others. f at the center around which probes were sent last. Rounds since a consensus lane won. Of
+    these lanes, one after the other: z_{k-1}, x̄ of round k - 1, and μ (0: by the client's own guess). x0. The absolute
+    values, in each coordinate, that slopes are sums of.
 
     Whether numbers may be rounded to grids; the units of these (:mod:`fedmls.algorithms._grids`), none where nothing is
     rounded. Between which points x* is.
@@ -135,6 +135,7 @@ class Server(NamedTuple):
     point: Array
     H: Array
     H0: Array
+    bend: Array
     t: float
     streak: int
     won: int
@@ -222,6 +223,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             **Cuts.none(d)._asdict(),
             H=none,
             H0=none,
+            bend=none,
             t=1.0,
             streak=0,
             won=1,
@@ -281,8 +283,8 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
         if len(server.z):
             server = consensus.agreed(k, server, up) if len(up.z) else consensus.without(server)
         with one_thread():
-            server = _with_curvature(k, server, up)
-            return _bounded(k, _evaluated(k, server, up))
+            server = _evaluated(k, _with_first_curvature(server, up) if k == 1 else server, up)
+            return _bounded(k, server if k == 1 else _with_metric(server, up))
 
     def model(self, server: Server) -> Array:
         if not np.isnan(self.objective(server)):
@@ -400,7 +402,8 @@ def _on_grid(server: Server, points: Array, gain: float) -> tuple[Server, Array]
     if not _grids_of(server):
         return server, _rounded(points, server.summed, gain)
     gap, moves = server.f - server.bound, points - server.center
-    scales = _grids.scales(server.profile, _terms(server), server.f, gap, gain, moves, server.summed, points)
+    steep = np.diag(unpacked(server.H, points.shape[1])) + _terms(server).ridge
+    scales = _grids.scales(server.profile, _terms(server), server.f, gap, gain, moves, server.summed, points, steep)
     server = server._replace(scales=scales)
     unit = _grids_of(server).points
     return server, (unit * np.rint(points / unit)).ravel()
@@ -575,17 +578,24 @@ def _terms(server: Server) -> Terms:
     return Terms(l2, l1, round(penalised), floor, len(server.center))
 
 
-def _with_curvature(k: int, server: Server, up: Up) -> Server:
-    """The new curvature, and in round 1 the minimum of the clients' quadratic models, and the grids' profile.
+def _with_metric(server: Server, up: Up) -> Server:
+    """The metric: the last curvature, and a little of the first one, for directions in which there is none now."""
+    d, grids = len(server.center), _grids_of(server)
+    bend = up.H * grids.curvature + grids.curvature_lost if grids and len(up.H) else up.H
+    if len(bend) and trace(bend, d) > 0:
+        server = server._replace(bend=bend)
+    if not len(server.bend) or (grids and not len(up.H)):
+        return server
+    share = 1e-3 * trace(server.bend, d) / trace(server.H0, d)
+    if grids:
+        return server._replace(H=definite(server.bend + share * server.H0, d))
+    return server._replace(H=definite(server.bend + share * without_rounding(server.H0, server.g), d, d * TRUE))
 
-    A little of the first curvature is added, for directions in which there is none now.
-    """
-    d, grids, terms = len(server.center), _grids_of(server), _terms(server)
-    H = up.H * grids.curvature if grids and len(up.H) else up.H
+
+def _with_first_curvature(server: Server, up: Up) -> Server:
+    """The first curvature, the minimum of the clients' quadratic models, and the grids' profile."""
+    d, terms, H = len(server.center), _terms(server), up.H
     total = trace(H, d) if len(H) else 0.0
-    if k > 1:
-        rest = 1e-3 * total / trace(server.H0, d) * server.H0
-        return server._replace(H=definite(H + rest, d, LEAST if grids else d * TRUE)) if total > 0 else server
     if not total > 0:
         plain = packed(np.eye(d)) if d <= MANY else np.ones(d)
         return server._replace(H=plain, H0=plain)

@@ -53,15 +53,16 @@ def lower_bound(
     """
     mine = (cuts.part < parts) & ((cuts.part != ALL) | (terms.l1 == 0))
     loss = cuts.some(mine)
+    about = columns(loss, terms, summed)
     if terms.l2 > 0:
         found = weights_with_l2(cuts, parts + (terms.l1 > 0), terms, center, gap)
         weights = None if found is None else found[mine]
     else:
-        weights = _highest(loss, _program(loss, parts, terms, radius, x0))
+        weights = _highest(loss, _program(loss, about, parts, terms, center, radius, x0))
     floor = Bound(parts * terms.floor, np.zeros(len(cuts.e)), -np.inf)
     if weights is None:
         return floor
-    about, bounds = columns(loss, terms, summed), [floor._replace(weights=np.zeros(len(loss.e)))]
+    bounds = [floor._replace(weights=np.zeros(len(loss.e)))]
     for _ in range(4):
         made = normal(weights, loss.part, parts)
         if made is None:
@@ -70,7 +71,7 @@ def lower_bound(
         weights = corrected(loss, terms, made)
     best, hoped = max(bounds, key=lambda bound: bound.value), max(bounds, key=lambda bound: bound.exact)
     if hoped.exact - best.value > DOUBT * (f - hoped.exact) and f - hoped.exact < gap:
-        mixed = _mixed(loss, parts, terms, hoped.weights)
+        mixed = _mixed(loss, about, parts, terms, center, hoped.weights)
         bounds = [best, *(_proved(loss, about, terms, made, center, f) for made in mixed)]
         best = max(bounds, key=lambda bound: bound.value)
     everywhere = np.zeros(len(cuts.e))
@@ -78,9 +79,9 @@ def lower_bound(
     return best._replace(weights=everywhere)
 
 
-def _mixed(cuts: Cuts, parts: int, terms: Terms, weights: Array) -> list[Array]:
+def _mixed(cuts: Cuts, about: Columns, parts: int, terms: Terms, center: Array, weights: Array) -> list[Array]:
     """Nearly the same weights, with a little on all cuts: together they tell where the minimum can be."""
-    even = _even(cuts, _program(cuts, parts, terms))
+    even = _even(cuts, _program(cuts, about, parts, terms, center))
     if even is None:
         return []
     mixed = (corrected(cuts, terms, (1 - share) * weights + share * even) for share in (1e-9, 1e-7, 1e-5, 1e-3))
@@ -199,8 +200,8 @@ def weights_with_l2(
 
 
 class Program(NamedTuple):
-    """Of weights α >= 0, first, and what else takes up slope: A (α, rest) = b, rest <= upper. The cost: -e, and what
-    the rest costs. None of it where the cuts are too few to span."""
+    """Of weights α >= 0, first, and what else takes up slope: A (α, rest) = b, rest <= upper. The cost: less the cuts'
+    heights, and what the rest costs. None of it where the cuts are too few to span."""
 
     A: Any
     b: Array
@@ -208,17 +209,28 @@ class Program(NamedTuple):
     cost: Array
 
 
-def _program(cuts: Cuts, parts: int, terms: Terms, radius: float = np.inf, x0: Array | None = None) -> Program | None:
+def _program(
+    cuts: Cuts,
+    about: Columns,
+    parts: int,
+    terms: Terms,
+    center: Array,
+    radius: float = np.inf,
+    x0: Array | None = None,
+) -> Program | None:
     """Slopes are 0 in coordinates without l2, or within ±l1, or paid for by the radius around x0."""
     from scipy import sparse
 
     J, rows, ball = len(cuts.e), np.flatnonzero(terms.ridge == 0), np.isfinite(radius)
-    if not len(rows) or (not ball and terms.l1 == 0 and J - parts < len(rows)):
+    has_rest = ball or (terms.l1 > 0 and terms.l2 == 0)
+    if not len(rows) or (not has_rest and J - parts < len(about.directions)):
         return None
     size = largest(cuts.g)
     scale = 1 / np.where(size > 0, size, 1.0)
     unit = sparse.diags_array(scale, format="csr")[rows]
-    slopes, upper, cost = [sparse.csr_array(scale[rows, None] * cuts.g[:, rows].T)], [np.full(J, np.inf)], [-cuts.e]
+    first = scale[rows, None] * cuts.g[:, rows].T if has_rest else _along(cuts, about)
+    heights = cuts.e if has_rest else cuts.at(center)
+    slopes, upper, cost = [sparse.csr_array(first)], [np.full(J, np.inf)], [-heights]
     if terms.l1 > 0 and terms.l2 == 0:
         slopes += [unit[:, : terms.penalised], -unit[:, : terms.penalised]]
         upper += [np.full(2 * terms.penalised, terms.l1)]
@@ -232,7 +244,14 @@ def _program(cuts: Cuts, parts: int, terms: Terms, radius: float = np.inf, x0: A
     totals = np.zeros((parts, columns))
     totals[:, :J] = (cuts.part == ALL) | (cuts.part[None, :] == np.arange(parts)[:, None])
     A = sparse.vstack([sparse.hstack(slopes), totals], format="csr")
-    return Program(A, np.r_[np.zeros(len(rows)), np.ones(parts)], np.concatenate(upper), np.concatenate(cost))
+    return Program(A, np.r_[np.zeros(A.shape[0] - parts), np.ones(parts)], np.concatenate(upper), np.concatenate(cost))
+
+
+def _along(cuts: Cuts, about: Columns) -> Array:
+    """Slopes along directions, each in units of the largest there: along some, as where a column is all but a sum of
+    others, all are so small that a solver's tolerance would hide them."""
+    along = about.directions @ (cuts.g[:, about.free] / about.size[about.free]).T
+    return np.asarray(along / np.abs(along).max(axis=1, keepdims=True))
 
 
 def _highest(cuts: Cuts, program: Program | None) -> Array | None:
