@@ -101,6 +101,7 @@ SAME = 1e-12
 PROVED = 1e-10  # of f: a gap for which no probes are sent; rounding leaves some 1e-12
 DONE = 1e-11  # of f: a gap for which nothing is done any more
 AHEAD = 0.01  # of f: as long as more is not yet proved, the model is ahead of the points evaluated
+NEXT_TO_NONE = 1e-6  # of f at x0: with a smaller gap it never is; where f* = 0 no percent is ever proved
 SHORT = 2.0**-24  # relative: what a number of 24 significant bits is rounded by
 LITTLE = 0.01  # of what steps are to gain: points have 24 bits as long as that costs no more
 # In round 1: significant bits of slopes, of the clients' own H x - p, and of what slopes are sums of.
@@ -109,7 +110,7 @@ STEEP, OWN_BITS, SUMMED = 8, 12, 4
 
 class Server(NamedTuple):
     """When round k begins. Of the points sent last: x, one after the other; the step length of each, relative to t; at
-    which of them the curvature was asked for (-1: none). The best point evaluated, and f there (infinity before
+    which of them the curvature was asked for (-1: none). The best point evaluated; f there, and at x0 (infinity before
     round 1). The model after round 1. The cuts (:class:`fedmls.bounds.cuts.Cuts`). The metric; the first curvature, and
     the last one (none yet). t; in how many exchanges in a row the longest lane won; whether any point of the last one
     did. l2, l1, how many coordinates have them, and the floor. The lower bound. The numbers sent so far: of the
@@ -126,6 +127,7 @@ class Server(NamedTuple):
     asked: int
     center: Array
     f: float
+    start: float
     own: Array
     g: Array
     e: Array
@@ -219,6 +221,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             asked=-1,
             center=x0,
             f=np.inf,
+            start=np.inf,
             own=x0,
             **Cuts.none(d)._asdict(),
             H=none,
@@ -294,7 +297,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
 
     def objective(self, server: Server) -> float:
         """f at the model, where it is known: not where the model is ahead of the points that were evaluated."""
-        far = server.f - server.bound > AHEAD * abs(server.f)
+        far = server.f - server.bound > max(AHEAD * abs(server.f), NEXT_TO_NONE * abs(server.start))
         unknown = not np.array_equal(server.own, server.center) if _is_first(server) else far and server.won
         return np.nan if unknown or np.isinf(server.f) else server.f
 
@@ -639,6 +642,8 @@ def _evaluated(k: int, server: Server, up: Up) -> Server:
     t, streak = _length(k, server, f, slopes), server.streak + 1 if long else 0
     won = int(f[best] < server.f)
     server = server._replace(summed=summed, t=t, streak=streak, won=won, **cuts._asdict())
+    if k == 1:
+        server = server._replace(start=f[0])
     server = consensus.patient(server, f[best] < server.f and server.lanes[best] == MEAN)
     return server._replace(center=points[best], f=float(f[best])) if f[best] < server.f else server
 

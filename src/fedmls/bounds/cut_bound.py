@@ -15,13 +15,14 @@ import numpy as np
 from fedmls.bounds.certificate import least
 from fedmls.bounds.cut_steps import length_for, normal, proximal_point
 from fedmls.bounds.cuts import ALL, IDLE, Cuts, Terms, largest
-from fedmls.bounds.rounding import ROUNDING, Columns, columns, doubt
+from fedmls.bounds.rounding import AWAY, ROUNDING, Columns, columns, doubt
 from fedmls.types import Array
 
 TINY = 1e-12  # of the largest slopes: more must not be left
 # How softly coordinates without l2 are held, in units of their slopes squared over the loss, step by step; what is left
 # of it, as a share of the loss, when a step led nowhere; and what may be left, as a share of the gap.
 HOLDS, STILL, LEFT = (1e-4, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10), 1e-14, 0.1
+NONE, LITTLE = 1e-6, 1e-2  # of a mean weight: less is taken for none; what as many cuts as can get
 DOUBT = 0.05  # of the gap: if rounding may cost more, other weights are tried
 
 
@@ -71,21 +72,28 @@ def lower_bound(
         weights = corrected(loss, terms, made)
     best, hoped = max(bounds, key=lambda bound: bound.value), max(bounds, key=lambda bound: bound.exact)
     if hoped.exact - best.value > DOUBT * (f - hoped.exact) and f - hoped.exact < gap:
-        mixed = _mixed(loss, about, parts, terms, center, hoped.weights)
-        bounds = [best, *(_proved(loss, about, terms, made, center, f) for made in mixed)]
+        mixed, away = _mixed(loss, about, parts, terms, center, f, hoped.weights)
+        bounds = [best, *(_proved(loss, about, terms, made, center, f, away=away) for made in mixed)]
         best = max(bounds, key=lambda bound: bound.value)
     everywhere = np.zeros(len(cuts.e))
     everywhere[mine] = best.weights
     return best._replace(weights=everywhere)
 
 
-def _mixed(cuts: Cuts, about: Columns, parts: int, terms: Terms, center: Array, weights: Array) -> list[Array]:
-    """Nearly the same weights, with a little on all cuts: together they tell where the minimum can be."""
-    even = _even(cuts, _program(cuts, about, parts, terms, center))
-    if even is None:
-        return []
-    mixed = (corrected(cuts, terms, (1 - share) * weights + share * even) for share in (1e-9, 1e-7, 1e-5, 1e-3))
-    return [made for made in (normal(each, cuts.part, parts) for each in mixed) if made is not None]
+def _mixed(
+    cuts: Cuts, about: Columns, parts: int, terms: Terms, center: Array, f: float, weights: Array
+) -> tuple[list[Array], float]:
+    """Nearly the same weights, with a little on all cuts: together they tell where the minimum can be. If that cannot
+    be, since the level set of the cuts has no end, a little on as many as possible. And how far away the minimum may be
+    where these say nothing."""
+    program, away = _program(cuts, about, parts, terms, center), np.inf
+    more, least_of_all = _even(cuts, program)
+    if program is not None and more is not None and least_of_all * len(cuts.e) < NONE:
+        more, away = _spread(cuts, program), AWAY * abs(f)
+    if more is None:
+        return [], away
+    mixed = (corrected(cuts, terms, (1 - share) * weights + share * more) for share in (1e-9, 1e-7, 1e-5, 1e-3))
+    return [made for made in (normal(each, cuts.part, parts) for each in mixed) if made is not None], away
 
 
 def _proved(
@@ -97,6 +105,7 @@ def _proved(
     f: float,
     radius: float = np.inf,
     x0: Array | None = None,
+    away: float = np.inf,
 ) -> Bound:
     """What any weights that :func:`normal` made prove; nothing if too much is left of their slope."""
     p = weights @ cuts.g
@@ -108,7 +117,7 @@ def _proved(
     inside = shrunk(terms, p)[: terms.penalised] if terms.l2 > 0 else np.zeros(1)
     square = float(inside @ inside) / (2 * terms.l2) if terms.l2 > 0 else 0.0
     exact = a + float(rest @ center) - square
-    return Bound(max(value, exact - doubt(cuts, about, terms, weights, rest, f, f - exact)), weights, exact)
+    return Bound(max(value, exact - doubt(cuts, about, terms, weights, rest, f, f - exact, away)), weights, exact)
 
 
 def _in_ball(terms: Terms, a: float, p: Array, error: Array, radius: float, x0: Array | None) -> float:
@@ -151,8 +160,14 @@ def corrected(cuts: Cuts, terms: Terms, weights: Array) -> Array:
     change = np.linalg.lstsq(M, np.concatenate([wanted, np.zeros(len(owned))]), rcond=1e-12)[0]
     better = weights.copy()
     better[some] = np.maximum(weights[some] * (1 + change), 0.0)
-    left = excess(terms, better @ cuts.g)[free] / scale
-    return better if np.abs(left).max() < 1e-3 * np.abs(wanted).max() else _turned(G, cuts.part, weights, wanted)
+    if _largest(excess(terms, better @ cuts.g)[free] / scale) < 1e-3 * _largest(wanted):
+        return better
+    tried = weights, better, _turned(G, cuts.part, weights, wanted)
+    return min(tried, key=lambda made: _largest(excess(terms, made @ cuts.g)[free] / scale))
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values).max())
 
 
 def _turned(G: Array, part: Any, weights: Array, wanted: Array) -> Array:
@@ -260,16 +275,27 @@ def _highest(cuts: Cuts, program: Program | None) -> Array | None:
     return None if found is None else np.maximum(found[: len(cuts.e)], 0.0)
 
 
-def _even(cuts: Cuts, program: Program | None) -> Array | None:
-    """The weights whose least is largest: α_j = t + β_j with β >= 0, and t as large as it can be."""
+def _even(cuts: Cuts, program: Program | None) -> tuple[Array | None, float]:
+    """The weights whose least is largest, and that: α_j = t + β_j with β >= 0, and t as large as it can be."""
     from scipy import sparse
 
     if program is None:
-        return None
+        return None, 0.0
     J, (A, b, upper, cost) = len(cuts.e), program
     A = sparse.hstack([A, A[:, :J].sum(axis=1)[:, None]], format="csr")
     found = _minimum(Program(A, b, np.append(upper, np.inf), np.append(0 * cost, -1.0)))
-    return None if found is None else np.maximum(found[:J], 0.0) + found[-1]
+    return (None, 0.0) if found is None else (np.maximum(found[:J], 0.0) + found[-1], float(found[-1]))
+
+
+def _spread(cuts: Cuts, program: Program) -> Array | None:
+    """Weights of as many cuts as can have some: α_j = β_j + γ_j, each β_j up to a little, and the largest Σ β_j."""
+    from scipy import sparse
+
+    J, (A, b, upper, cost) = len(cuts.e), program
+    A = sparse.hstack([A[:, :J], A], format="csr")
+    little, some = np.full(J, LITTLE / J), np.append(np.full(J, -1.0), 0 * cost)
+    found = _minimum(Program(A, b, np.append(little, upper), some))
+    return None if found is None else np.maximum(found[:J], 0.0) + np.maximum(found[J : 2 * J], 0.0)
 
 
 def _minimum(program: Program) -> Array | None:

@@ -11,6 +11,11 @@ Let f(x) <= f at the center, M_b the height of the highest cut of part b at x, a
 2Γ/σ_i along the i-th right singular vector of these equations' matrix, if σ_i is its singular value. Penalised
 coordinates are not unknowns here: their l2 or l1 term says how far they can be.
 
+Along some directions the cuts of weight say nothing. If others do, they get a little weight. Where even all cuts that
+slopes can be cancelled with say nothing, the level set of the cuts has no end: f falls along a column that only rows of
+one class have, and is then constant. There the minimum is taken to be within ``AWAY``: it may be any farther only if f
+falls all the way, by less than slopes are rounded.
+
 Columns are taken in units of their largest slope. Slopes of rows may cancel in it: what is rounded is the sum of their
 absolute values, which clients tell. A direction in which no cut has a slope of more than FLAT is taken for one in which
 f is constant: columns are collinear, as those of all levels of a category are with the intercept.
@@ -25,6 +30,7 @@ from fedmls.types import Array
 
 ROUNDING = 256 * 2.0**-53  # relative: of sums over rows, block by block, parts and clients
 FLAT = 1e-13
+AWAY = 1e5  # in units of f over slopes: how far the minimum may be where the level set of the cuts has no end
 
 
 class Columns(NamedTuple):
@@ -49,11 +55,14 @@ def columns(cuts: Cuts, terms: Terms, summed: Array) -> Columns:
     return Columns(size, error, free, directions[sigma > FLAT * sigma[0]])
 
 
-def doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array, f: float, gap: float) -> float:
+def doubt(
+    cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array, f: float, gap: float, away: float
+) -> float:
     """By how much the bound of these weights may be too high, up to rounding at the center itself; infinite if nothing
     can be said.
 
-    rest: what is left of the weighted slopes.  f: at the center.  gap: between that and the bound.
+    rest: what is left of the weighted slopes.  f: at the center.  gap: between that and the bound.  away: how far the
+    minimum may be, in units of the slopes, where these cuts say nothing.
     """
     used, held = np.flatnonzero(weights > 0), terms.held
     mean = np.zeros(terms.dimension)  # of absolute slopes; the cuts may be so large that no copy of them is made
@@ -61,28 +70,36 @@ def doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array,
         mean += weights[j] * np.abs(cuts.g[j])
     none = (mean == 0) & (np.arange(terms.dimension) >= held)  # of no row, or of equal ones: nothing is rounded
     error = np.abs(rest) + np.where(none, 0.0, about.error)
-    factor = _factor(cuts, about, used, weights, error)
+    factor, unknown = _factors(cuts, about, used, weights, error)
+    open_end = unknown * away if unknown > 0 else 0.0
     for most in max(gap, ROUNDING * abs(f)) * 4.0 ** np.arange(1, 20):
         far = _reach(terms, f - cuts.parts * terms.floor, most)
         lost = far * _dual_norm(terms, error[:held])
-        paid = lost + factor * (2 * most + far * _dual_norm(terms, mean[:held]))
+        paid = lost + open_end + factor * (2 * most + far * _dual_norm(terms, mean[:held]))
         if gap + paid <= most:
             return float(paid)
     return np.inf
 
 
-def _factor(cuts: Cuts, about: Columns, used: Any, weights: Array, error: Array) -> float:
-    """Σ_i error_i/σ_i: how much the errors along each singular vector are worth, for each unit of the right sides."""
+def _factors(cuts: Cuts, about: Columns, used: Any, weights: Array, error: Array) -> tuple[float, float]:
+    """Σ_i error_i/σ_i: how much the errors along each singular vector are worth, for each unit of the right sides; and
+    the sum of the errors along those of which the cuts say nothing, with what those change the right sides by."""
     size, free, directions = about.size[about.free], about.free, about.directions
     if not error[free].any():
-        return 0.0
+        return 0.0, 0.0
     owner = (cuts.part[used, None] == np.arange(cuts.parts)) | (cuts.part[used, None] == ALL)
     slopes = (cuts.g[np.ix_(used, free)] / size) @ directions.T
-    _, sigma, V = np.linalg.svd(weights[used, None] * np.hstack([slopes, -1.0 * owner]))
-    sigma = np.concatenate([np.abs(sigma), np.zeros(len(V) - len(sigma))])  # LAPACK has zeros with a minus sign
+    equations = np.hstack([slopes, -1.0 * owner])
+    _, plain, V = np.linalg.svd(equations)
+    known = int((plain > FLAT * plain[0]).sum())
+    _, sigma, turned = np.linalg.svd((weights[used, None] * equations) @ V[:known].T)
+    V = np.vstack([turned @ V[:known], V[known:]])
     along = np.abs(V[:, : len(directions)] @ directions) @ (error[free] / size)
+    sigma = np.concatenate([np.abs(sigma), np.zeros(known - len(sigma))])  # LAPACK has zeros with a minus sign
     with np.errstate(divide="ignore", invalid="ignore"):
-        return float(np.where(along > 0, along / sigma, 0.0).sum())
+        factor = float(np.where(along[:known] > 0, along[:known] / sigma, 0.0).sum())
+    unknown = float(along[known:].sum())
+    return factor, unknown + factor * FLAT * float(plain[0]) if unknown > 0 else 0.0
 
 
 def _reach(terms: Terms, height: float, most: float) -> float:
