@@ -73,6 +73,13 @@ def trace(H: Array, d: int) -> float:
     return float(H.sum() if len(H) == d else np.trace(unpacked(H, d)))
 
 
+def ratio(H: Array, other: Array, d: int) -> float:
+    """How many times as large as the other the first is, in the mean over coordinates, whatever their units."""
+    ours, others = (each if len(each) == d else np.diag(unpacked(each, d)) for each in (H, other))
+    some = (ours > 0) & (others > 0)
+    return float(np.mean(ours[some] / others[some])) if some.any() else 0.0
+
+
 def shaped(ridge: Array, H: Array) -> Array:
     """The ridge as a matrix, or as the diagonal of one, as H is."""
     return np.diag(ridge) if H.ndim == 2 else ridge

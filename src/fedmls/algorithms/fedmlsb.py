@@ -68,7 +68,7 @@ import numpy as np
 from fedmls.algorithms import _consensus as consensus
 from fedmls.algorithms import _grids
 from fedmls.algorithms._grids import Grids
-from fedmls.algorithms._metric import TRUE, definite, first_curvature, shaped, trace, without_rounding
+from fedmls.algorithms._metric import TRUE, definite, first_curvature, ratio, shaped, trace, without_rounding
 from fedmls.bounds import box
 from fedmls.bounds.box import Box
 from fedmls.bounds.cut_bound import lower_bound
@@ -97,6 +97,7 @@ LONGEST = 1e8  # the first t at most: at a minimum the slope is nothing but roun
 OWN, MEAN, PROBE = 0.0, -1.0, -2.0
 LOST = 6  # exchanges, and one more for every eight coordinates, after which a box must have been found
 BENDS = 0.5  # numbers of curvature asked for, at most, next to all other numbers
+FIRST = 1e-3  # times the first curvature is in the metric
 SAME = 1e-12
 PROVED = 1e-10  # of f: a gap for which no probes are sent; rounding leaves some 1e-12
 DONE = 1e-11  # of f: a gap for which nothing is done any more
@@ -589,7 +590,7 @@ def _with_metric(server: Server, up: Up) -> Server:
         server = server._replace(bend=bend)
     if not len(server.bend) or (grids and not len(up.H)):
         return server
-    share = 1e-3 * trace(server.bend, d) / trace(server.H0, d)
+    share = FIRST * ratio(server.bend, server.H0, d)
     if grids:
         return server._replace(H=definite(server.bend + share * server.H0, d))
     return server._replace(H=definite(server.bend + share * without_rounding(server.H0, server.g), d, d * TRUE))
@@ -605,7 +606,8 @@ def _with_first_curvature(server: Server, up: Up) -> Server:
     if server.short:
         server = _with_grids(server, _grids.profile(unpacked(H, d), terms, float(up.f.sum()), up.summed))
     H = unpacked(definite(H, d), d)
-    H = H + 1e-8 * total / d * (np.eye(d) if H.ndim == 2 else 1.0)
+    if H.ndim == 1:
+        H = H + 1e-8 * total / d
     bent = H + shaped(terms.ridge, H)
     own = np.linalg.solve(bent, up.own) if H.ndim == 2 else up.own / bent
     return server._replace(H=packed(H), H0=packed(H), own=np.asarray(own) if np.isfinite(own).all() else server.center)

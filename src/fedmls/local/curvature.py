@@ -26,7 +26,6 @@ ROWS = 3
 OWN_SHARE, SLOPE_SHARE = 0.75, 0.35  # the same around a client's own minimum, for the curvature and for the slope
 PASSES = 100  # at most, towards the own minimum
 REACH = {True: 100.0, False: 10.0}  # how far it may be from the start, of a loss with kinks and of a smooth one
-BLUR = 0.01  # of the distance from kinks at the start: rows that are fitted exactly would have infinite curvature
 FITTED = 0.05  # of the loss at the start: a classifier that fits its own rows so well says little, and stays there
 
 
@@ -73,7 +72,7 @@ def own_quadratics(
     l2 = np.where(np.arange(problem.dimension) < problem.penalised, problem.l2, 0.0)
     wide, near = (_shares(share, problem, rows, n) for share in (OWN_SHARE, SLOPE_SHARE))
     fitted = FITTED if loss.is_classification else 0.0
-    own = Own(REACH[loss.is_polyhedral], PASSES, fitted, BLUR, loss.lipschitz(), wide, near)
+    own = Own(REACH[loss.is_polyhedral], PASSES, fitted, loss.lipschitz(), wide, near)
     room = np.empty(len(problem.y))
     H, q, sizes, passes = curvature_rows.own_quadratics(rows, x0, l2, full, own, stream, room)
     return H, q, sizes, passes + 3  # one for the start, one for how well it fits, one for H and p

@@ -13,21 +13,21 @@ from fedmls.types import Array
 
 OWN_ROWS = 20_000  # of a client, at most, that its own minimum is looked for by
 ROWS_AT_ONCE = 1024  # of a product of matrices: no more of them are copied
+NONE = 1e-12  # of predictions, and of 1: a width that is none
+BLUR = 0.01  # of the mean distance from kinks: no width is smaller. Rows that are fitted exactly have none of their own
 
 
 class Own(NamedTuple):
     """How the clients' own minima are looked for, and what is seen from there.
 
     reach: how far they may be.  passes: at most.  fitted: of the loss at the start, for a classifier, otherwise 0: who
-    fits its rows so well stays there.  blur: of the distance from kinks at the start, the least width.
-    steep: the largest slope of the loss.
+    fits its rows so well stays there.  steep: the largest slope of the loss.
     wide, near: the share of each client's predictions that count as near a kink, for the curvature and for the slope.
     """
 
     reach: float
     passes: int
     fitted: float
-    blur: float
     steep: float
     wide: Array
     near: Array
@@ -67,7 +67,7 @@ def own_quadratics(
         at = _predictions(X, first, last, x)
         if _total(loss, c, at, b) < own.fitted * _total(loss, c, start, b):
             x, at = x0, start
-        least = own.blur * distances(loss, start, b).mean()
+        least = BLUR * distances(loss, start, b).mean()
         weights = c * wide_bends(loss, at, b, own.wide[i], least)
         if full:
             H = gram(X, first, weights, d)
@@ -159,12 +159,12 @@ def distances(loss: LossKind, p: Array, b: Array) -> Array:
 @njit(cache=True, nogil=True)
 def bends(loss: LossKind, p: Array, b: Array, share: float) -> Array:
     """ℓ'' of each prediction. A kink counts as a slope that changes evenly over a width on either side of it: the width
-    within which this share of the predictions are.
+    within which this share of the predictions are, or, if most are right at kinks, a little of their mean distance.
     """
     if _is_smooth(loss):
         return _seconds(loss, p, b)
     distance = distances(loss, p, b)
-    width = _width(distance, p, share, 0.0)
+    width = _width(distance, p, share, BLUR * distance.mean())
     return _jump(loss) / (2.0 * width) * (distance <= width)
 
 
@@ -196,8 +196,10 @@ def mean_slopes(loss: LossKind, p: Array, b: Array, share: float, least: float) 
 
 @njit(cache=True, nogil=True)
 def _width(distance: Array, p: Array, share: float, least: float) -> float:
-    """The distance from a kink within which this share of the predictions are, or ``least``."""
-    return max(quantile(distance, share), least, 1e-12 * (1.0 + np.abs(p).max()))
+    """The distance from a kink within which this share of the predictions are, or ``least``; 1 where all are at one,
+    of which nobody knows over what width it matters."""
+    width = max(quantile(distance, share), least)
+    return width if width > NONE * (1.0 + np.abs(p).max()) else 1.0
 
 
 @njit(cache=True, nogil=True)
