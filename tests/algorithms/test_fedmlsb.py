@@ -81,6 +81,7 @@ class Plain:
 
     def curvature(self, i, x):
         width, distance = self.width(i, x, 0.2)
+        width = max(width, 0.01 * distance.mean())
         H = np.zeros((self.d, self.d))
         for j, away in zip(self.rows(i), distance, strict=True):
             if away <= width:
@@ -168,8 +169,7 @@ def plain_fedmlsb(problem, rounds, seed, servers):
         has_all = (np.diag(H_i) > 0).all() and np.linalg.eigvalsh(correlations(H_i))[0] > 0.05
         H += w * of_few_bits(H_i, 5 if has_all else 12)
         q += w * of_few_bits(q_i, 12)
-    H = definite(H)
-    H = first = H + 1e-8 * np.trace(H) / d * np.eye(d)
+    H = first = definite(H)
     own = np.linalg.solve(H + np.diag(run.ridge), q)
     g = g + run.ridge * x0
     t, models, spent, streak = 2 * f / (g @ np.linalg.solve(H + np.diag(run.ridge), g)), [own], np.zeros(2), 0
@@ -202,7 +202,7 @@ def plain_fedmlsb(problem, rounds, seed, servers):
             at, unit = points[0] if k == 2 else points[1], 2.0**-8 * np.outer(size, size)
             H = sum(w * np.rint(run.curvature(i, at) / unit) * unit for i, w in enumerate(weights))
             H = H + np.diag(np.diag(unit)) / 2 * d**0.5
-            H = definite(H + 1e-3 * np.trace(H) / np.trace(first) * first)
+            H = definite(H + 1e-3 * np.mean(np.diag(H) / np.diag(first)) * first)
         if values[best] < f:
             f, center = values[best], points[best]
         close = server.f - server.bound <= 0.01 * server.f
@@ -238,7 +238,7 @@ problems = st.fixed_dictionaries(
         "l1": st.sampled_from([0.0, 0.0, 0.2]),
         "intercept": st.booleans(),
         "size": st.sampled_from([1e-3, 1.0, 1.0, 1e3]),
-        "kind": st.sampled_from(["normal", "whole", "heavy", "twins", "sparse"]),
+        "kind": st.sampled_from(["normal", "whole", "heavy", "twins", "sparse", "few", "coded"]),
     }
 )
 
@@ -252,6 +252,8 @@ def made(loss, seed, m, d, n, l2, l1, intercept, size, kind):
         "heavy": lambda: rng.standard_t(1.5, size=(m, d)),
         "twins": lambda: np.repeat(rng.normal(size=(m, 1)), d, axis=1) + 1e-9 * rng.normal(size=(m, d)),
         "sparse": lambda: rng.normal(size=(m, d)) * (rng.random((m, d)) < 0.4),
+        "few": lambda: np.repeat(rng.normal(size=(m, 1)), d, axis=1) + (np.arange(m) < 2)[:, None] * rng.normal(size=d),
+        "coded": lambda: np.vstack([np.eye(d), -np.ones(d)])[rng.integers(0, d + 1, m)] / 3,
     }[kind]()
     y = np.sign(rng.normal(size=m)) if LOSSES[loss].is_classification else X @ rng.normal(size=d) + rng.normal(size=m)
     y[:2] = 1, -1
@@ -308,7 +310,7 @@ planes = st.fixed_dictionaries(
         "m": st.integers(4, 10),
         "n": st.integers(1, 3),
         "size": st.sampled_from([1e-3, 1.0, 1.0, 1e3]),
-        "kind": st.sampled_from(["normal", "whole", "heavy", "twins", "twins", "twins", "sparse"]),
+        "kind": st.sampled_from(["normal", "whole", "heavy", "twins", "twins", "twins", "sparse", "few", "coded"]),
     }
 )
 TWINS = {"m": 4, "n": 2, "kind": "twins"}
@@ -577,6 +579,81 @@ def test_columns_that_stand_twice_cost_no_exchanges():
         servers = [simulation.at.server for _ in simulation.play()]
         assert len(servers[-1].profile)
         assert servers[-1].f - servers[-1].bound <= 1e-4 * problem.optimum.value
+
+
+@pytest.mark.parametrize("loss", ["absolute", "hinge", "huber", "logistic"])
+def test_units_of_columns_make_no_difference(loss):
+    """In powers of 2, which numbers are exact in: not by more than their last bit."""
+    rng = np.random.default_rng(0)
+    X, clients = rng.normal(size=(400, 6)), np.arange(400) % 5
+    y = X @ rng.normal(size=6) + rng.standard_t(2, size=400)
+    labels = np.sign(y) if LOSSES[loss].is_classification else y
+    plain, scaled = (
+        fedmls.simulate(
+            fedmls.FedMLSB(),
+            fedmls.Problem(X * 2.0 ** np.array(powers), labels, clients=clients, loss=loss),
+            rounds=10,
+            certificate=True,
+            optimum=None,
+        ).history
+        for powers in ([0, 0, 0, 0, 0, 0], [20, -20, 7, 0, -13, 3])
+    )
+    assert np.allclose(plain["objective"], scaled["objective"], rtol=1e-14)
+    assert np.allclose(plain["lower_bound"], scaled["lower_bound"], rtol=1e-12)
+    assert scaled["certified_gap"].iloc[-1] <= 1e-4 * scaled["objective"].iloc[-1]
+
+
+def test_columns_in_metres_cost_few_exchanges():
+    """As of a map: all but a multiple of the intercept. The curvature's rounding must not be more than what it is."""
+    for loss, l2 in (("pinball", 0.0), ("absolute", 1e-3), ("huber", 0.05)):
+        rng = np.random.default_rng(4)
+        place = np.array([6.7e6, 6e5]) + np.array([1e4, 4e4]) * rng.random((600, 2))
+        X = np.column_stack([place, rng.lognormal(5, 2, 600), np.eye(4)[rng.integers(4, size=600)][:, 1:]])
+        y = rng.normal(size=600) + (place[:, 0] - 6.7e6) / 1e4
+        problem = fedmls.Problem(X, y, clients=np.arange(600) % 4, loss=loss, l2=l2)
+        history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=20, certificate=True).history
+        assert (history["relative_gap"] <= 1e-4).any()
+        assert history["certified_gap"].iloc[-1] <= 1e-4 * history["objective"].iloc[-1]
+
+
+def test_a_client_that_is_right_at_the_start_does_not_hold_the_others_back():
+    """All its labels are 0, and so are its predictions at the start: it knows no width for its kinks."""
+    rng = np.random.default_rng(0)
+    X, clients = rng.normal(size=(600, 8)), np.arange(600) % 6
+    y = np.where(clients == 0, 0.0, 1 + X.sum(axis=1) + rng.laplace(size=600))
+    problem = fedmls.Problem(X, y, clients=clients, loss="absolute")
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=8).history
+    assert (history["relative_gap"] <= 1e-2).iloc[:4].any()
+    assert (history["relative_gap"] <= 1e-4).any()
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic", "absolute"])
+def test_a_minimum_of_zero_is_told_too(loss):
+    """No percent of it is ever proved, so the model must not be ahead for good; nothing is below 0."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 3))
+    y = X @ [1.0, -2.0, 0.5]
+    labels = np.sign(y) if LOSSES[loss].is_classification else y
+    problem = fedmls.Problem(X, labels, clients=np.arange(200) % 4, loss=loss, intercept=False)
+    start = problem.value(np.zeros(3))
+    run = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=60, certificate=True, until=1e-5 * start, optimum=None)
+    assert len(run.history) < 60
+    assert run.history["certified_gap"].iloc[-1] <= 1e-5 * start
+
+
+@pytest.mark.parametrize("coding", ["first left out", "effects"])
+def test_a_level_of_one_class_does_not_keep_it_from_proving(coding):
+    """f falls along columns together, and is constant from somewhere on: no cut says how far away the minimum is."""
+    rng = np.random.default_rng(3)
+    level = rng.integers(4, size=500)
+    X, dummies = rng.normal(size=(500, 2)), np.eye(4)[level]
+    coded = dummies[:, 1:] - (dummies[:, :1] if coding == "effects" else 0)
+    y = np.where(X.sum(axis=1) + 0.3 * level + rng.normal(size=500) > 0.5, 1.0, -1.0)
+    y[level == 0] = -1
+    problem = fedmls.Problem(np.hstack([X, coded / 3]), y, clients=np.arange(500) % 4, loss="hinge")
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=20, certificate=True).history
+    assert history["certified_gap"].iloc[-1] <= 1e-4 * history["objective"].iloc[-1]
+    assert history["lower_bound"].max() <= problem.optimum.value * (1 + 1e-9)
 
 
 def test_curvature_is_taken_for_rounding_where_no_cut_has_a_slope():

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import fedmls
-from fedmls.algorithms import fedmlsb
 from fedmls.bounds.certificate import lower_bound
 from fedmls.local.rows import CSR
 from fedmls.losses import LOSSES, epsilon_insensitive, huber, pinball
@@ -264,7 +263,7 @@ def test_the_same_bits_every_time():
 
 def test_small_problems_and_l1_go_to_the_programs(monkeypatch):
     monkeypatch.setattr(multipliers, "minimise", None)
-    monkeypatch.setattr(fedmlsb, "MANY", 0)  # as if there were too many coordinates for cuts
+    monkeypatch.setattr(solve, "MANY", 0)  # as if there were too many coordinates for cuts
     fedmls.optimum(make(LOSSES["hinge"]))
     monkeypatch.setattr(solve, "PROGRAM_SIZE", 10)
     fedmls.optimum(make(LOSSES["hinge"], l1=0.1))
@@ -273,7 +272,7 @@ def test_small_problems_and_l1_go_to_the_programs(monkeypatch):
 
 
 def test_what_is_not_proved_is_refused(monkeypatch):
-    monkeypatch.setattr(fedmlsb, "MANY", 0)
+    monkeypatch.setattr(solve, "MANY", 0)
     monkeypatch.setattr(solve, "PROGRAM_SIZE", 10)
     monkeypatch.setattr(multipliers, "STEPS", 3)
     with pytest.raises(ValueError, match="no certified optimum: the best point found has objective"):

@@ -11,7 +11,7 @@ from sklearn.svm import LinearSVC
 import fedmls
 from fedmls.bounds.certificate import lower_bound
 from fedmls.losses import LOSSES, Loss, pinball
-from fedmls.optima import programs
+from fedmls.optima import programs, solve
 from fedmls.optima.solve import _by_cuts, _by_program, _method
 from tests.support.problems import cvxpy_losses, lad, svm
 
@@ -87,22 +87,37 @@ def test_the_lower_bound_is_below_every_point_for_any_slopes(seed, x, data):
 
 def test_refuses_a_solver_that_is_wrong(monkeypatch):
     """A point that is not optimal, however sure the solver is of it."""
-    solve = programs.solve
+    right = programs.solve
 
     def wrong(program):
-        x, dual = solve(program)
+        x, dual = right(program)
         return x + 0.01, dual
 
     monkeypatch.setattr(programs, "solve", wrong)
+    monkeypatch.setattr(solve, "MANY", 0)  # or cuts would find it
     with pytest.raises(ValueError, match="no certified optimum: the best point found has objective"):
         fedmls.optimum(svm())
 
 
 def test_refuses_wrong_dual_weights(monkeypatch):
-    solve = programs.solve
-    monkeypatch.setattr(programs, "solve", lambda program: (solve(program)[0], 0 * solve(program)[1]))
+    right = programs.solve
+    monkeypatch.setattr(programs, "solve", lambda program: (right(program)[0], 0 * right(program)[1]))
+    monkeypatch.setattr(solve, "MANY", 0)
     with pytest.raises(ValueError, match="the best lower bound is"):
         fedmls.optimum(svm())
+
+
+def test_where_programs_are_not_close_enough_cuts_are():
+    """Columns as of a map, in metres: all but a multiple of the intercept, and some sums of money beside them."""
+    rng = np.random.default_rng(5)
+    place = np.array([6.7e6, 6e5]) + np.array([1e4, 4e4]) * rng.random((300, 2))
+    X = np.column_stack([place, rng.lognormal(5, 2, 300), np.eye(4)[rng.integers(4, size=300)][:, 1:]])
+    y = rng.normal(size=300) + (X[:, 0] - 6.7e6) / 1e4
+    problem = fedmls.Problem(X, y, clients=np.arange(300) % 4, loss="huber")
+    program, best = _by_program(problem, 1e-6), fedmls.optimum(problem)
+    assert solve._apart(program) > 1e-6
+    assert solve._apart(best) <= 1e-8
+    assert best.lower_bound <= program.value
 
 
 def test_an_objective_of_zero_has_a_gap_too():

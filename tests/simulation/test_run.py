@@ -60,7 +60,7 @@ def test_passes_count_every_row_that_is_read():
     first, second, third = passes[fedmls.FedMLSB()]
     assert 1 + 10 < first <= 1 + 2 * 103  # towards the own minimum, once or twice
     assert second - first in (4, 5)  # the own minimum and three lanes, and the curvature
-    assert third - second in (3, 4)
+    assert third - second in (3, 4, 5)  # three lanes; a point toward the model's minimum, and the curvature, or not
 
 
 def test_scaffold_sends_twice_as_much_and_option_one_takes_one_more_subgradient():

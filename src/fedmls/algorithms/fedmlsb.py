@@ -607,7 +607,7 @@ def _with_first_curvature(server: Server, up: Up) -> Server:
         server = _with_grids(server, _grids.profile(unpacked(H, d), terms, float(up.f.sum()), up.summed))
     H = unpacked(definite(H, d), d)
     if H.ndim == 1:
-        H = H + 1e-8 * total / d
+        H = np.where(H > 0, H, total / d)
     bent = H + shaped(terms.ridge, H)
     own = np.linalg.solve(bent, up.own) if H.ndim == 2 else up.own / bent
     return server._replace(H=packed(H), H0=packed(H), own=np.asarray(own) if np.isfinite(own).all() else server.center)

@@ -15,7 +15,7 @@ import numpy as np
 from fedmls.bounds.certificate import least
 from fedmls.bounds.cut_steps import length_for, normal, proximal_point
 from fedmls.bounds.cuts import ALL, IDLE, Cuts, Terms, largest
-from fedmls.bounds.rounding import AWAY, ROUNDING, Columns, columns, doubt
+from fedmls.bounds.rounding import AWAY, ROUNDING, Columns, columns, doubt, joint_doubt
 from fedmls.types import Array
 
 TINY = 1e-12  # of the largest slopes: more must not be left
@@ -23,6 +23,7 @@ TINY = 1e-12  # of the largest slopes: more must not be left
 # of it, as a share of the loss, when a step led nowhere; and what may be left, as a share of the gap.
 HOLDS, STILL, LEFT = (1e-4, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10), 1e-14, 0.1
 NONE, LITTLE = 1e-6, 1e-2  # of a mean weight: less is taken for none; what as many cuts as can get
+JOINT = 200  # coordinates
 DOUBT = 0.05  # of the gap: if rounding may cost more, other weights are tried
 
 
@@ -72,8 +73,15 @@ def lower_bound(
         weights = corrected(loss, terms, made)
     best, hoped = max(bounds, key=lambda bound: bound.value), max(bounds, key=lambda bound: bound.exact)
     if hoped.exact - best.value > DOUBT * (f - hoped.exact) and f - hoped.exact < gap:
-        mixed, away = _mixed(loss, about, parts, terms, center, f, hoped.weights)
-        bounds = [best, *(_proved(loss, about, terms, made, center, f, away=away) for made in mixed)]
+        if terms.held and terms.dimension <= JOINT:
+            rest, hope = excess(terms, hoped.weights @ loss.g), hoped.exact
+            bounds = [
+                best,
+                hoped._replace(value=hope - joint_doubt(loss, about, terms, hoped.weights, rest, f, f - hope)),
+            ]
+        else:
+            mixed, away = _mixed(loss, about, parts, terms, center, f, hoped.weights)
+            bounds = [best, *(_proved(loss, about, terms, made, center, f, away=away) for made in mixed)]
         best = max(bounds, key=lambda bound: bound.value)
     everywhere = np.zeros(len(cuts.e))
     everywhere[mine] = best.weights

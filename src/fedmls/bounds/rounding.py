@@ -9,7 +9,9 @@ Let f(x) <= f at the center, M_b the height of the highest cut of part b at x, a
 Σ α_j s_j <= Γ, the gap between f at the center and the bound, with what rounding costs. So x and M solve the equations
 α_j (g_j·x - M_b) = -α_j (e_j + s_j) for some s in that set, and so does the center. Hence the two differ by at most
 2Γ/σ_i along the i-th right singular vector of these equations' matrix, if σ_i is its singular value. Penalised
-coordinates are not unknowns here: their l2 or l1 term says how far they can be.
+coordinates are not unknowns: their l2 or l1 term says how far they can be. Where that takes too much, and they are
+few, they are unknowns after all, each with one more equation: 2Γ/far times it, far being how far they can be. The right
+sides of all equations together then differ by at most √8 Γ.
 
 Along some directions the cuts of weight say nothing. If others do, they get a little weight. Where even all cuts that
 slopes can be cancelled with say nothing, the level set of the cuts has no end: f falls along a column that only rows of
@@ -87,9 +89,8 @@ def _factors(cuts: Cuts, about: Columns, used: Any, weights: Array, error: Array
     size, free, directions = about.size[about.free], about.free, about.directions
     if not error[free].any():
         return 0.0, 0.0
-    owner = (cuts.part[used, None] == np.arange(cuts.parts)) | (cuts.part[used, None] == ALL)
     slopes = (cuts.g[np.ix_(used, free)] / size) @ directions.T
-    equations = np.hstack([slopes, -1.0 * owner])
+    equations = np.hstack([slopes, -1.0 * _owner(cuts, used)])
     _, plain, V = np.linalg.svd(equations)
     known = int((plain > FLAT * plain[0]).sum())
     _, sigma, turned = np.linalg.svd((weights[used, None] * equations) @ V[:known].T)
@@ -100,6 +101,29 @@ def _factors(cuts: Cuts, about: Columns, used: Any, weights: Array, error: Array
         factor = float(np.where(along[:known] > 0, along[:known] / sigma, 0.0).sum())
     unknown = float(along[known:].sum())
     return factor, unknown + factor * FLAT * float(plain[0]) if unknown > 0 else 0.0
+
+
+def joint_doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array, f: float, gap: float) -> float:
+    """The same with the penalised coordinates among the unknowns, where they are few enough: how far their term lets
+    them be are equations like the others. Of columns that differ much in size this takes far less."""
+    used, some = np.flatnonzero(weights > 0), np.flatnonzero(about.error > 0)
+    unit = about.error[some] / ROUNDING
+    equations = np.hstack([cuts.g[np.ix_(used, some)] / unit, -1.0 * _owner(cuts, used)]) * weights[used, None]
+    held = np.eye(len(some), equations.shape[1]) / unit[:, None]
+    held, error = held[some < terms.held], (np.abs(rest[some]) + about.error[some]) / unit
+    for most in max(gap, ROUNDING * abs(f)) * 4.0 ** np.arange(1, 6):
+        far = _reach(terms, f - cuts.parts * terms.floor, most)
+        _, sigma, V = np.linalg.svd(np.vstack([equations, (2 * most / far) * held]), full_matrices=False)
+        if len(V) < equations.shape[1] or sigma[-1] <= FLAT * sigma[0]:
+            return np.inf
+        paid = 8**0.5 * most * ((np.abs(V[:, : len(some)]) @ error) / sigma).sum()
+        if gap + paid <= most:
+            return float(paid)
+    return np.inf
+
+
+def _owner(cuts: Cuts, used: Any) -> Any:
+    return (cuts.part[used, None] == np.arange(cuts.parts)) | (cuts.part[used, None] == ALL)
 
 
 def _reach(terms: Terms, height: float, most: float) -> float:
