@@ -31,7 +31,8 @@ from fedmls.bounds.cuts import ALL, Cuts, Terms, largest
 from fedmls.types import Array
 
 ROUNDING = 256 * 2.0**-53  # relative: of sums over rows, block by block, parts and clients
-FLAT = 1e-13
+FLAT = 4e-15  # of the largest singular value: about what is left of a direction in which all slopes are 0
+SEEN = 1e-13  # the same: a singular value that is known to a percent
 AWAY = 1e5  # in units of f over slopes: how far the minimum may be where the level set of the cuts has no end
 
 
@@ -114,7 +115,7 @@ def joint_doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: 
     for most in max(gap, ROUNDING * abs(f)) * 4.0 ** np.arange(1, 6):
         far = _reach(terms, f - cuts.parts * terms.floor, most)
         _, sigma, V = np.linalg.svd(np.vstack([equations, (2 * most / far) * held]), full_matrices=False)
-        if len(V) < equations.shape[1] or sigma[-1] <= FLAT * sigma[0]:
+        if len(V) < equations.shape[1] or sigma[-1] <= SEEN * sigma[0]:
             return np.inf
         paid = 8**0.5 * most * ((np.abs(V[:, : len(some)]) @ error) / sigma).sum()
         if gap + paid <= most:
