@@ -114,6 +114,8 @@ def joint_doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: 
     held, error = held[some < terms.held], (np.abs(rest[some]) + about.error[some]) / unit
     for most in max(gap, ROUNDING * abs(f)) * 4.0 ** np.arange(1, 6):
         far = _reach(terms, f - cuts.parts * terms.floor, most)
+        if not far > 0:
+            return np.inf
         _, sigma, V = np.linalg.svd(np.vstack([equations, (2 * most / far) * held]), full_matrices=False)
         if len(V) < equations.shape[1] or sigma[-1] <= SEEN * sigma[0]:
             return np.inf
