@@ -37,7 +37,7 @@ def test_numbers_beside_one_that_no_short_one_can_be_are_rounded_all_the_same():
 def test_short_numbers_come_back_to_the_bit(values, bits):
     short = rounded(np.array(values), bits)
     for compact in (False, True):
-        packed = pack({"x": short}, compact)
+        packed = pack({"x": short}, compact=compact)
         assert np.array_equal(unpack(packed, 10**6, 10**6, False)["x"], short.astype(float))
     assert bytes_of(short) == (2 + golomb.length(as_whole(short)[2]) if len(short) else 0)
 
@@ -98,7 +98,7 @@ def test_what_no_short_number_is(cut, top, down):
 def test_numbers_too_large_for_the_code_take_eight_bytes_and_are_never_read_by_it(large):
     numbers = np.array([[1, large, 3]])
     assert bytes_of(numbers) == 24
-    assert np.array_equal(unpack(pack({"x": numbers}, True), 10**6, 10**6, False)["x"], numbers)
+    assert np.array_equal(unpack(pack({"x": numbers}, whole=True), 10**6, 10**6, False)["x"], numbers)
     for reads in (golomb.encode, golomb.length, golomb.lengths):
         with pytest.raises(ValueError, match="cannot be written in Golomb's codes"):
             reads(numbers)

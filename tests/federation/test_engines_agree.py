@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fedmls
-from fedmls.federation import InProcess, Job, NodeConfig, Stopped, drive
+from fedmls.federation import InProcess, Job, Node, NodeConfig, Stopped, drive
 from fedmls.federation.messages import unpack_envelope
 from tests.support.agreement import WEIGHTS, check_same, named
 from tests.support.algorithms import SMALL_STEPS
@@ -32,6 +32,39 @@ def test_every_algorithm_gives_the_simulations_model(name, fresh, tmp_path):
         **settings,
     )
     check_same(result, fedmls.simulate(algorithm, problem, optimum=None, **settings))
+
+
+@pytest.mark.parametrize("d", [1500, 9000])
+def test_messages_and_files_of_many_coordinates_are_read(d, tmp_path):
+    """FedMLS-B's numbers are mostly short ones, and zeros at first: larger in memory than on the way by far."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, d))
+    terms = {"loss": "absolute", "l2": 0.1, "intercept": False}
+    problem = fedmls.Problem(X, X[:, 0] + rng.normal(size=30), clients=np.arange(30) % 3, **terms)
+    result = federate(problem, tmp_path, algorithm=fedmls.FedMLSB(), rounds=3, **terms)
+    check_same(result, fedmls.simulate(fedmls.FedMLSB(), problem, rounds=3, optimum=None))
+
+
+class AskedTwice(InProcess):
+    """Asks each node twice, the second time as if it had been started anew."""
+
+    def __init__(self, configs):
+        super().__init__(configs)
+        self.configs = configs
+
+    def exchange(self, messages, timeout):
+        replies, failures = super().exchange(messages, timeout)
+        for config in self.configs:
+            assert Node(config).answer(messages[config.name]) == replies[config.name]
+        return replies, failures
+
+
+@pytest.mark.parametrize("d", [5, 250])
+def test_a_node_that_is_asked_again_sends_the_same_bytes(d, tmp_path):
+    problem = lad(n=3, m=60, columns=d)
+    configs = parts(problem, tmp_path / "parts")
+    Job(algorithm=fedmls.FedMLSB(), rounds=4, loss="absolute").write(tmp_path / "job")
+    drive(tmp_path / "job", AskedTwice(configs))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import fedmls
 from fedmls.federation import Job, MessageError
 from fedmls.federation.codec import DEEPEST, seal, unseal
 from fedmls.federation.messages import HEADER, SCHEMA, Envelope, pack_envelope, unpack_envelope
+from fedmls.federation.node.node import MEMORY
 
 ARRAYS = st.one_of(
     npst.arrays(np.float64, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=40)),
@@ -36,10 +37,10 @@ def array(**change):
     return wire(body={"lipschitz": {key: value for key, value in about.items() if value is not None}})
 
 
-@given(x=ARRAYS, number=st.floats(), compact=st.booleans())
-def test_there_and_back_to_the_bit(x, number, compact):
+@given(x=ARRAYS, number=st.floats(), whole=st.booleans(), compact=st.booleans())
+def test_there_and_back_to_the_bit(x, number, whole, compact):
     body = {"after": 7, "rounds": [{"k": 2, "x": x, "t": number}], "points": [], "among": None}
-    back = unpack_envelope(pack_envelope(Envelope("round", "a-1", 3, 2, body), compact))
+    back = unpack_envelope(pack_envelope(Envelope("round", "a-1", 3, 2, body), whole, compact))
     assert back[:4] == ("round", "a-1", 3, 2)
     found = back.body["rounds"][0]
     assert found["x"].dtype == x.dtype
@@ -50,8 +51,16 @@ def test_there_and_back_to_the_bit(x, number, compact):
 
 @given(x=ARRAYS)
 def test_compact_is_never_longer(x):
-    plain, compact = (len(pack_envelope(Envelope("begun", "a", 0, 0, {"lipschitz": x}), c)) for c in (False, True))
+    body = Envelope("begun", "a", 0, 0, {"lipschitz": x})
+    plain, compact = (len(pack_envelope(body, compact=c)) for c in (False, True))
     assert compact <= plain + 20  # the name of the encoding
+
+
+@given(x=ARRAYS)
+def test_a_node_has_room_for_whole_numbers_in_few_bits(x):
+    """It believes no message that its arrays are more than so many times as large as the message."""
+    message = pack_envelope(Envelope("begun", "a", 0, 0, {"lipschitz": x}), whole=True)
+    assert np.array_equal(unpack_envelope(message, arrays=MEMORY * len(message)).body["lipschitz"], x, equal_nan=True)
 
 
 @given(st.binary(max_size=300))
@@ -189,14 +198,15 @@ def test_nothing_else_is_sent(value):
 
 
 @pytest.mark.parametrize("compact", [False, True])
-def test_numbers_of_four_bytes_take_four_and_arrive_as_float64(compact):
+def test_numbers_of_four_bytes_take_four_and_arrive_as_such(compact):
     x = np.random.default_rng(0).normal(size=1000)
     long, short = (
-        pack_envelope(Envelope("begun", "a", 0, 0, {"lipschitz": v}), compact) for v in (x, x.astype(np.float32))
+        pack_envelope(Envelope("begun", "a", 0, 0, {"lipschitz": v}), compact=compact)
+        for v in (x, x.astype(np.float32))
     )
     assert len(short) < len(long) - 3900
     arrived = unpack_envelope(short).body["lipschitz"]
-    assert arrived.dtype == float
+    assert arrived.dtype == np.float32
     assert np.array_equal(arrived, x.astype(np.float32))
 
 

@@ -107,6 +107,7 @@ def test_opendp_reckons_with_the_same_sensitivity():
     """ρ of one round, by OpenDP's own proof: that of a normal distribution, (2 clip)²/(2 deviation²)."""
     import opendp.prelude as dp
 
+    dp.enable_features("contrib")
     privacy = Privacy(clip=3.0, noise=7.0)
     deviation = privacy.noise * privacy.clip / privacy.grid
     assert 2.0**44 <= deviation < 2.0**45

@@ -29,7 +29,7 @@ MESSAGES = [name for name in RECORDED if name not in FILES and not name.endswith
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_is_written_as_it_was(name):
     compact, data = RECORDED[name]
-    assert encode(decode(data), compact) == data
+    assert encode(decode(data), compact=compact) == data
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -2,7 +2,7 @@
 
 An array is a map: ``dtype`` ("float64", "int64", "whole" or "short"), ``shape`` and ``raw``, its numbers as
 little-endian bytes in C order. Whole numbers are int64 in the code of :mod:`fedmls.golomb`; short ones are float32 as
-:mod:`fedmls.wire` has them, two bytes and whole numbers, and arrive as float64. Where most numbers are zero, ``places``
+:mod:`fedmls.wire` has them, two bytes and whole numbers. Where most numbers are zero, ``places``
 holds the places of the others (uint32) and ``raw`` only those; where few differ, ``raw`` holds the different ones and
 ``codes`` says, in one or two bytes, which of them each entry is.
 
@@ -23,8 +23,8 @@ from fedmls.wire import HEADER, as_whole, from_whole
 
 MEBIBYTE = 2**20
 DTYPES = {"float64": "<f8", "int64": "<i8"}
-CODED = ("whole", "short")  # numbers of eight bytes, too, once they are read
-WIDTH = 8
+CODED = {"whole": "int64", "short": "float32"}
+WIDTH = 8  # bytes that are counted for a number, whatever it is
 PLAIN = (str, bytes, bool, int, float, np.ndarray, type(None))
 CODES = {1: "<u1", 2: "<u2"}
 DEEPEST, MOST_PARTS, MOST_CONTAINERS = 16, 2**22, 2**16  # of a message; lists and maps are containers
@@ -34,12 +34,16 @@ class MessageError(ValueError):
     """Bytes that are no message, or not the one they should be."""
 
 
-def pack(value: Any, compact: bool = False) -> bytes:
-    """Return the plain value as bytes. compact: write arrays in the shortest of the ways above, each of them exact."""
+def pack(value: Any, whole: bool = False, compact: bool = False) -> bytes:
+    """Return the plain value as bytes.
+
+    whole: write whole numbers in as few bits as they need.  compact: write all arrays in the shortest of the ways
+    above, each of them exact; who reads them must know how large they may be.
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            return _packed(value, compact)
+            return _packed(value, whole or compact, compact)
         if isinstance(value, np.generic):
             return value.item()
         raise TypeError(f"{type(value).__name__} is nothing to send")
@@ -51,13 +55,13 @@ def pack(value: Any, compact: bool = False) -> bytes:
 def unpack(data: bytes, limit: int, arrays: int, own: bool) -> Any:
     """Return the plain value in the bytes, of which there may be at most ``limit``.
 
-    arrays: how many bytes all its arrays may take together.  own: a file of ours, whose parts need not be counted.
+    arrays: how many bytes all its arrays may take together.  own: a file of ours, of which nothing need be counted.
     """
     if len(data) > limit:
         raise MessageError(f"a message of {len(data):,} bytes; at most {limit:,} are expected")
     if not own:
         _check_parts(data)
-    budget = _Budget(arrays)
+    budget = _Budget(math.inf if own else arrays)
     try:
         return msgpack.unpackb(
             data, object_pairs_hook=lambda pairs: _unpacked(pairs, budget), ext_hook=_no_extension, strict_map_key=True
@@ -71,7 +75,7 @@ def unpack(data: bytes, limit: int, arrays: int, own: bool) -> Any:
 class _Budget:
     """The bytes that the arrays of a message may take, all of them together."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: float) -> None:
         self.limit, self.used = limit, 0
 
     def take(self, size: int) -> None:
@@ -152,7 +156,7 @@ def fields(what: str, found: Any, wanted: Any, optional: Any = ()) -> dict[str, 
     return found
 
 
-def _packed(array: Any, compact: bool) -> dict[str, Any]:
+def _packed(array: Any, whole: bool, compact: bool) -> dict[str, Any]:
     name = array.dtype.name
     about: dict[str, Any] = {"dtype": name, "shape": list(array.shape)}
     if name == "float32":
@@ -160,7 +164,7 @@ def _packed(array: Any, compact: bool) -> dict[str, Any]:
     if name not in DTYPES:
         raise TypeError(f"arrays of {name} are not sent; make them float64, float32 or int64")
     flat = np.ascontiguousarray(array, dtype=DTYPES[name]).ravel()
-    if compact and name == "int64" and golomb.fits(flat) and golomb.length(flat) < flat.nbytes:
+    if whole and name == "int64" and golomb.fits(flat) and golomb.length(flat) < flat.nbytes:
         return about | {"dtype": "whole", "raw": golomb.encode(flat)}
     if compact and len(flat) < 2**32:
         # zero is told by its bits: minus zero is another number
@@ -201,7 +205,7 @@ def _unpacked(pairs: list[tuple[Any, Any]], budget: _Budget) -> Any:
         numbers = _from_codes(found["codes"], numbers, size)
     if len(numbers) != size:
         raise MessageError(f"an array of shape {shape} with {len(numbers)} numbers")
-    return numbers.astype("int64" if dtype in ("int64", "whole") else "float64").reshape(shape)
+    return numbers.astype(CODED.get(dtype, dtype)).reshape(shape)
 
 
 def _short(numbers: Any) -> bytes:

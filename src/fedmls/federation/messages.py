@@ -294,17 +294,17 @@ class Message(NamedTuple, Generic[B]):
         return Message(self.run, self.exchange, self.round, body)
 
 
-def encode(message: Message[Body], compact: bool = False) -> bytes:
-    """Return the message as bytes. compact: write arrays in the shortest way, which is exact, too."""
+def encode(message: Message[Body], whole: bool = False, compact: bool = False) -> bytes:
+    """Return the message as bytes. whole, compact: write arrays shorter, and exactly (:func:`.codec.pack`)."""
     run, exchange, k, body = message
-    return pack_envelope(Envelope(message.kind, run, exchange, k, plain(as_map(body))), compact)
+    return pack_envelope(Envelope(message.kind, run, exchange, k, plain(as_map(body))), whole, compact)
 
 
 def decode(data: bytes, limit: int = 256 * MEBIBYTE, arrays: int | None = None, own: bool = False) -> Message[Body]:
     """Return the message in the bytes, of which there may be at most ``limit``; raise nothing but a MessageError.
 
-    arrays: how many bytes all its arrays may take together; ``limit`` unless given.  own: a file of ours, whose parts
-    need not be counted.
+    arrays: how many bytes all its arrays may take together; ``limit`` unless given.  own: a file of ours, of which
+    nothing need be counted.
     """
     kind, run, exchange, k, body = unpack_envelope(data, limit, arrays, own)
     return Message(run, exchange, k, READERS[kind](body))
@@ -320,10 +320,10 @@ class Envelope(NamedTuple):
     body: dict[str, Any]
 
 
-def pack_envelope(envelope: Envelope, compact: bool = False) -> bytes:
+def pack_envelope(envelope: Envelope, whole: bool = False, compact: bool = False) -> bytes:
     kind, run, exchange, k, body = envelope
-    whole = {"schema": SCHEMA, "run": run, "exchange": exchange, "round": k, "kind": kind, "body": body}
-    return pack(whole, compact)
+    message = {"schema": SCHEMA, "run": run, "exchange": exchange, "round": k, "kind": kind, "body": body}
+    return pack(message, whole, compact)
 
 
 def unpack_envelope(data: bytes, limit: int = 256 * MEBIBYTE, arrays: int | None = None, own: bool = False) -> Envelope:

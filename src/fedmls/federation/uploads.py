@@ -102,8 +102,8 @@ def check_upload(found: Upload, task: Task, shapes: Shapes) -> Upload:
 
 
 def _as_float(value: Any) -> Any:
-    """Return whole numbers as others."""
-    return value.astype(float) if isinstance(value, np.ndarray) and value.dtype == np.int64 else value
+    """Return whole and short numbers as others."""
+    return value.astype(float) if isinstance(value, np.ndarray) and value.dtype in (np.int64, np.float32) else value
 
 
 def check_vector(name: str, value: Any, shape: tuple[int, ...], max_norm: float, unit: Array | float = 1.0) -> Array:

@@ -23,7 +23,7 @@ from fedmls.federation.node.site import Site
 from fedmls.federation.node_config import NodeConfig
 
 MOST_BYTES = 1024 * MEBIBYTE
-MEMORY = 64  # bytes for each of a message, at most: a whole number takes a bit, at least
+MEMORY = 64  # bytes for each of a message, at most: whole and short numbers take a bit each, at least
 LOG = "errors.log"
 ANSWERS: dict[type[Any], Callable[[Site, Message[Any]], bytes]] = {
     Survey: answer_survey,

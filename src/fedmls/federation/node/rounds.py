@@ -49,7 +49,7 @@ def answer_round(site: Site, asked: Message[Round]) -> bytes:
     if job.secure:
         return encode(asked.reply(masked_reply(site, asked, begin, job, done, values)))
     compact = job.algorithm.traits.packed is not None or job.algorithm.traits.short
-    return encode(asked.reply(Done(done, values)), compact)
+    return encode(asked.reply(Done(done, values)), compact=compact)
 
 
 def unknown_run(site: Site, run: str) -> str:

@@ -52,7 +52,7 @@ class Exchange:
         longer than for a second attempt.
         may_forget: to know nothing of the run is no failure.
         """
-        sent = {node: encode(message, self.job.algorithm.traits.short) for node, message in messages.items()}
+        sent = {node: encode(message, whole=self.job.algorithm.traits.short) for node, message in messages.items()}
         good: dict[str, T] = {}
         failed: dict[str, str] = {}
         forgot: list[str] = []
