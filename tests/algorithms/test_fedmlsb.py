@@ -81,7 +81,7 @@ class Plain:
 
     def curvature(self, i, x):
         width, distance = self.width(i, x, 0.2)
-        width = max(width, 0.01 * distance.mean())
+        width = max(width, 0.1 * distance.mean())
         H = np.zeros((self.d, self.d))
         for j, away in zip(self.rows(i), distance, strict=True):
             if away <= width:
@@ -165,14 +165,15 @@ def plain_fedmlsb(problem, rounds, seed, servers):
     f, H, q = run.value(loss, x0), np.zeros((d, d)), np.zeros(d)
     for i, w in enumerate(weights):
         at_start = [abs(1 if run.hinge else run.b[j]) for j in run.rows(i)]
-        H_i, q_i = run.own_quadratic(i, run.own_minimum(i, x0, 100), 0.01 * np.mean(at_start))
+        H_i, q_i = run.own_quadratic(i, run.own_minimum(i, x0, 100), 0.3 * np.mean(at_start))
         has_all = (np.diag(H_i) > 0).all() and np.linalg.eigvalsh(correlations(H_i))[0] > 0.05
         H += w * of_few_bits(H_i, 5 if has_all else 12)
         q += w * of_few_bits(q_i, 12)
     H = first = definite(H)
     own = np.linalg.solve(H + np.diag(run.ridge), q)
     g = g + run.ridge * x0
-    t, models, spent, streak = 2 * f / (g @ np.linalg.solve(H + np.diag(run.ridge), g)), [own], np.zeros(2), 0
+    t = min(4.0, 2 * f / (g @ np.linalg.solve(H + np.diag(run.ridge), g)))
+    models, spent, streak = [own], np.zeros(2), 0
     size = 2.0 ** servers[0].profile
     run.below[-1] = servers[0].blur.max() * size, x0
     for k, server in enumerate(servers[1:], start=2):
@@ -195,7 +196,7 @@ def plain_fedmlsb(problem, rounds, seed, servers):
         if values[best] < f and lanes[best] == 0:
             t = 1.0
         else:
-            t = t * lanes[lane] if values[lane] < f else t / 2
+            t = t * lanes[lane] if values[lane] < f else t / (4 if t > 1 else 2)
         streak = streak + 1 if values[best] < f and lanes[best] == max(lane or 0 for lane in lanes) else 0
         if spent[0] + d * (d + 1) / 2 <= 0.5 * spent[1]:
             spent[0] += d * (d + 1) / 2
@@ -494,6 +495,17 @@ def test_a_start_at_the_minimum_is_no_reason_to_run_away():
     assert max(np.abs(simulation.at.server.x).max() for _ in simulation.play()) < 1e6
     server = simulation.at.server
     assert server.f - server.bound < 1e-9 * server.f
+
+
+def test_what_takes_long_gets_more_lanes(monkeypatch):
+    """Two after each of three rounds, unless there is but one; points that are the same count once."""
+    monkeypatch.setattr(fedmlsb, "LATER", (2, 4, 6))
+    problem = lad(n=8, m=900, columns=30)
+    for lanes, wanted in ((3, [3, 5, 7, 9]), (1, [1, 1, 1, 1])):
+        simulation, most = Simulation(fedmls.FedMLSB(lanes=lanes), problem, RunConfig(9, optimum=None)), []
+        for _ in simulation.play():
+            most.append(int((simulation.at.server.lanes > 0).sum()))
+        assert [max(most[a:b]) for a, b in ((0, 2), (2, 4), (4, 6), (6, 9))] == wanted
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 5])

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 import fedmls
 from fedmls.local import curvature
 from fedmls.local.curvature import unpacked
-from fedmls.local.curvature_rows import BLUR, ROWS_AT_ONCE, bends, distances, mean_slopes, quantile, wide_bends
+from fedmls.local.curvature_rows import OWN_BLUR, ROWS_AT_ONCE, bends, distances, mean_slopes, quantile, wide_bends
 from fedmls.local.cut_rows import own_minimum
 from fedmls.losses import LOSSES
 
@@ -103,7 +103,7 @@ def test_the_quadratic_of_a_client_that_stays_at_the_start(loss, monkeypatch):
     for i in range(problem.n):
         A, b, c, enough = of_client(problem, i)
         kind, p = problem.loss.kind, A @ x0
-        least = BLUR * distances(kind, p, b).mean()
+        least = OWN_BLUR * distances(kind, p, b).mean()
         wide, near = (min(1.0, max(share, enough)) for share in (curvature.OWN_SHARE, curvature.SLOPE_SHARE))
         wanted = A.T @ np.diag(c * wide_bends(kind, p, b, wide, least)) @ A
         slope = A.T @ (c * mean_slopes(kind, p, b, near, least))

@@ -11,10 +11,10 @@ The next points. Around the best point so far, the center c, lane l minimises th
 t_l): proximal bundle steps (Lemaréchal 1975; Kiwiel 1985) with step lengths t_l = t 4^l, side by side as in the
 parallel bundle method of Díaz and Grimmer (SIAM J. Optim. 2023). If a lane improves on c, it is the new center and
 its length the new t; otherwise t is halved, or 1 again if no step leads anywhere. A longest lane that wins again and
-again gets longer each time. Where the model hardly falls in any lane and more is left, as along columns that are all
-but sums of others, one that is long enough goes along. Cuts of several parts (Birge, Louveaux 1988, have one for each
-scenario) are a closer model than cuts of their sum, and here they cost no client its privacy: parts are of rows, not of
-clients.
+again gets longer each time, and what takes long gets more lanes. Where the model hardly falls in any lane and more is
+left, as along columns that are all but sums of others, one that is long enough goes along. Cuts of several parts
+(Birge, Louveaux 1988, have one for each scenario) are a closer model than cuts of their sum, and here they cost no
+client its privacy: parts are of rows, not of clients.
 
 The metric H is the curvature of the loss, kinks blurred (:mod:`fedmls.local.curvature`), at a point of an earlier
 exchange: a d × d matrix up to ``MANY`` coordinates, otherwise its diagonal. It is asked for anew as long as it is no
@@ -86,13 +86,15 @@ MANY = 200  # coordinates: up to so many the whole curvature is sent, beyond con
 PARTS, MOST_PARTS = 8, 24  # of the rows of a client; up to MANY coordinates, one for each three of them
 MOST = 300  # cuts, and one more for each coordinate up to MANY
 RATIO = 4.0  # between the step lengths of two lanes
+LATER = (8, 16, 32)  # rounds, after each of which there are two lanes more; beyond MANY, cuts would go too soon
 FAST = 3  # the longest lane is so many times longer still, at most, if it won again and again
 FURTHER = 1000.0 ** np.arange(1, 6)  # times the longest lane: steps that are tried in turn where all are too short
 RISE, LEAST_RISE = 0.15, 1e-3  # of f, by the curvature: how high a point toward the model's minimum is in round 3; ever
 LITTLE_PROVED = 0.1  # of f: such points are sent as long as the gap is larger
 NOTHING, FALL = 0.01, 0.1  # of the gap, by which the model falls: steps are too short; one of those is long enough
 LEFT = 1e-7  # of f: as long as the gap is larger; then it may be rounding that steps follow
-LONGEST = 1e8  # the first t at most: at a minimum the slope is nothing but rounding, and Polyak's t any number
+LONGEST = 4.0  # the first t at most, with the whole curvature: f* may be far above 0, and t = 1 is Newton's step
+FARTHEST = 1e8  # the same with its diagonal: at a minimum the slope is nothing but rounding, and Polyak's t any number
 # In place of a lane's step length: the clients' own minimum; a consensus lane's mean; neither.
 OWN, MEAN, PROBE = 0.0, -1.0, -2.0
 LOST = 6  # exchanges, and one more for every eight coordinates, after which a box must have been found
@@ -366,8 +368,10 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
                     about = step.length
                     yield float(length), step
 
-        lengths = RATIO ** (np.arange(self.lanes) - (self.lanes - 1) / 2)
-        if self.lanes > 1:
+        more = sum(k > late for late in LATER) if self.lanes > 1 and terms.dimension <= MANY else 0
+        lanes = self.lanes + 2 * more
+        lengths = RATIO ** (np.arange(lanes) - (lanes - 1) / 2)
+        if lanes > 1:
             lengths[-1] *= RATIO ** min(max(0, server.streak - 1), FAST)
         tried = list(steps(lengths))
         near = [step for _, step in tried]
@@ -704,13 +708,15 @@ def _rounding(points: Array, heights: Array, summed: Array) -> Array:
 
 
 def _length(k: int, server: Server, f: Array, slopes: Array) -> float:
-    """t after the round: Polyak's for f* = 0 in the first one; that of the best lane if it improved, twice that of an
-    only one; else half. That of Newton's step again if steps have become too short to lead anywhere."""
+    """t after the round: Polyak's for f* = 0 in the first one, within limits; that of the best lane if it improved,
+    twice that of an only one; else half, or a quarter of what is longer than Newton's step. That of Newton's step again
+    if steps have become too short to lead anywhere."""
     terms, H = _terms(server), unpacked(server.H, len(server.center))
     if k == 1:
         g = slopes[0].sum(axis=0) + terms.ridge * server.x
         steep = g @ np.linalg.solve(H + np.diag(terms.ridge), g) if H.ndim == 2 else g @ (g / (H + terms.ridge))
-        most = LONGEST if np.isfinite(terms.floor) else np.inf  # functions have no curvature, and t a unit
+        most = LONGEST if terms.dimension <= MANY else FARTHEST
+        most = most if np.isfinite(terms.floor) else np.inf  # functions have no curvature, and t a unit
         return min(float(2 * abs(f[0]) / steep), most) if steep > 0 and f[0] else 1.0
     steps = server.lanes > 0
     best = int(np.argmin(f))
@@ -721,7 +727,9 @@ def _length(k: int, server: Server, f: Array, slopes: Array) -> float:
         return server.t * float(server.lanes[lane]) * (2.0 if server.lanes[steps].tolist() == [1.0] else 1.0)
     has_curvature = np.isfinite(terms.floor)  # functions in place of rows have neither
     points = server.x.reshape(len(server.lanes), -1)[steps]
-    return 1.0 if has_curvature and _stand(server, points) else max(server.t / 2, 1e-60)
+    if has_curvature and _stand(server, points):
+        return 1.0
+    return max(server.t / (4.0 if has_curvature and server.t > 1 else 2.0), 1e-60)
 
 
 def _bounded(k: int, server: Server) -> Server:

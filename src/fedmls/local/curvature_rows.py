@@ -14,7 +14,9 @@ from fedmls.types import Array
 OWN_ROWS = 20_000  # of a client, at most, that its own minimum is looked for by
 ROWS_AT_ONCE = 1024  # of a product of matrices: no more of them are copied
 NONE = 1e-12  # of predictions, and of 1: a width that is none
-BLUR = 0.01  # of the mean distance from kinks: no width is smaller. Rows that are fitted exactly have none of their own
+# Of the mean distance from kinks, and of that at the start, from a client's own minimum: no width is smaller. Rows that
+# are fitted exactly, as most are where all of a client are of one class but few, have none of their own.
+BLUR, OWN_BLUR = 0.1, 0.3
 
 
 class Own(NamedTuple):
@@ -67,7 +69,7 @@ def own_quadratics(
         at = _predictions(X, first, last, x)
         if _total(loss, c, at, b) < own.fitted * _total(loss, c, start, b):
             x, at = x0, start
-        least = BLUR * distances(loss, start, b).mean()
+        least = OWN_BLUR * distances(loss, start, b).mean()
         weights = c * wide_bends(loss, at, b, own.wide[i], least)
         if full:
             H = gram(X, first, weights, d)
