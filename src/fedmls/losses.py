@@ -58,6 +58,11 @@ class Loss:
     def is_polyhedral(self) -> bool:
         return self.code in (HINGE, ABSOLUTE, PINBALL, EPSILON_INSENSITIVE)
 
+    @property
+    def dead_zone(self) -> float:
+        """How far from its label a prediction costs nothing: values are rounded by as much as this is."""
+        return self.parameter if self.code == EPSILON_INSENSITIVE else 0.0
+
     def value(self, p: Array, b: Array) -> Array:
         return _each(_VALUE, self.kind, *_paired(p, b))
 

@@ -118,8 +118,8 @@ class Local(Protocol):
         the absolute values that a subgradient is a sum of come to, at most."""
 
     def terms(self) -> Array:
-        """What the server must know of f beyond the loss: l2, l1, how many coordinates have them (the first ones), and
-        a number that no part of the loss is below.
+        """What the server must know of f beyond the loss: l2, l1, how many coordinates have them (the first ones), a
+        number that no part of the loss is below, and one to which its values are sums of differences.
         """
 
     def cut(self) -> tuple[Array, Array]:

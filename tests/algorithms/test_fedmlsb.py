@@ -555,12 +555,78 @@ def test_when_all_is_proved_the_center_alone_is_sent():
 
 def test_t_is_that_of_newtons_step_again_when_no_step_leads_anywhere():
     first, _ = fedmls.FedMLSB().init(np.zeros(2), 3)
-    terms, lanes = np.array([0.0, 0.0, 2.0, 0.0]), np.array([0.25, 1.0])
+    terms, lanes = np.array([0.0, 0.0, 2.0, 0.0, 0.0]), np.array([0.25, 1.0])
     stands = first._replace(lanes=lanes, x=np.zeros(4), t=1e-9, f=1.0, H=packed(np.eye(2)), terms=terms)
-    functions = stands._replace(terms=np.array([0.0, 0.0, 2.0, -np.inf]))
+    functions = stands._replace(terms=np.array([0.0, 0.0, 2.0, -np.inf, 0.0]))
     moves = stands._replace(x=np.array([0.0, 0.0, 1.0, 0.0]))
-    found = [fedmlsb._length(9, server, np.ones(2), None) for server in (stands, functions, moves)]
-    assert found == [1.0, 5e-10, 5e-10]
+    longer = moves._replace(t=8.0)
+    found = [fedmlsb._length(9, server, np.ones(2), None) for server in (stands, functions, moves, longer)]
+    assert found == [1.0, 5e-10, 5e-10, 2.0]
+
+
+def row_of(size, loss, seed):
+    """Rows of which one is so many times as large as the others."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(40, 3))
+    y = X @ [1, -1, 0.5] + rng.normal(size=40)
+    X[7] *= size
+    return fedmls.Problem(X, y if loss == "absolute" else np.sign(y), clients=np.arange(40) % 4, loss=loss)
+
+
+def column_of(size, seed):
+    """A column that only rows of one class have, one of them with a value so many times as large as the others'."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 2))
+    y = np.sign(X[:, 0] + rng.normal(size=60))
+    column = np.where((y > 0) & (rng.random(60) < 0.4), rng.random(60) + 0.5, 0.0)
+    column[np.flatnonzero(column)[0]] *= size
+    return fedmls.Problem(np.c_[X, column], y, clients=np.arange(60) % 3, loss="hinge")
+
+
+def wide(seed):
+    """A dead zone that is very much wider than what is outside of it."""
+    rng = np.random.default_rng(seed)
+    X, size = rng.normal(size=(60, 2)), 1e9
+    y = size * rng.choice([-1.0, 1.0], 60) + X @ [1, 2.0] + rng.normal(size=60)
+    return fedmls.Problem(X, y, loss=fedmls.losses.epsilon_insensitive(size), intercept=False)
+
+
+@pytest.mark.parametrize(
+    ("problem", "row"),
+    [(row_of(1e16, "absolute", 2), 7), (row_of(3e15, "squared_hinge", 2), 7), (column_of(1e14, 0), None), (wide(1), None)],
+    ids=["absolute", "squared hinge", "column", "dead zone"],
+)
+def test_what_is_rounded_beside_a_huge_number_is_not_flat(problem, row):
+    """f at a point in rational numbers, where the row with the huge one costs nothing. Bounds were above it."""
+    history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=25, certificate=True, optimum=None).history
+    A, b, loss = problem.matrix().toarray(), problem.y, problem.loss.name
+    size, zone = np.abs(A).max(axis=1), problem.loss.dead_zone
+    row = None if row is None else int(size.argmax())
+    x, huge = cvxpy.Variable(problem.dimension), size > 1e10
+    off = A[~huge] @ x - (b - np.sign(b) * zone)[~huge]
+    cost = {
+        "absolute": lambda: cvxpy.abs(off),
+        "squared_hinge": lambda: cvxpy.square(cvxpy.pos(1 - cvxpy.multiply(b[~huge], A[~huge] @ x))),
+        "hinge": lambda: cvxpy.pos(1 - cvxpy.multiply(b[~huge], A[~huge] @ x)),
+        "epsilon_insensitive": lambda: cvxpy.pos(cvxpy.multiply(np.sign(b), off)),
+    }[loss]()
+    rules = [] if row is None else [A[row] / size[row] @ x == b[row] / size[row]]
+    cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cost)), rules).solve(solver="CLARABEL")
+    point = [Fraction(float(value)) for value in x.value]
+    if row is not None:
+        steep = [Fraction(float(value)) for value in A[row]]
+        left = Fraction(float(b[row])) - sum(a * at for a, at in zip(steep, point, strict=True))
+        point = [at + a * left / sum(a * a for a in steep) for a, at in zip(steep, point, strict=True)]
+    total = Fraction(0)
+    for a, label in zip(A, b, strict=True):
+        p, y = sum(Fraction(float(v)) * at for v, at in zip(a, point, strict=True)), Fraction(float(label))
+        total += {
+            "absolute": lambda p=p, y=y: abs(p - y),
+            "squared_hinge": lambda p=p, y=y: max(0, 1 - y * p) ** 2,
+            "hinge": lambda p=p, y=y: max(0, 1 - y * p),
+            "epsilon_insensitive": lambda p=p, y=y: max(0, abs(p - y) - Fraction(zone)),
+        }[loss]()
+    assert history["lower_bound"].max() <= total / problem.n
 
 
 @pytest.mark.parametrize("digits", [2, 4])

@@ -15,7 +15,7 @@ PATIENCE = 100  # exchanges without a win, after which they are given up
 
 def has_slopes(local: Local) -> bool:
     """Whether these lanes can run: they need rows, and no l1 term."""
-    _, l1, _, floor = np.atleast_2d(local.terms())[0]
+    _, l1, _, floor, _ = np.atleast_2d(local.terms())[0]
     return bool(l1 == 0 and np.isfinite(floor))
 
 

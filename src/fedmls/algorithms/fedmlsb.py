@@ -233,7 +233,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
             t=1.0,
             streak=0,
             won=1,
-            terms=np.zeros(4),
+            terms=np.zeros(5),
             bound=-np.inf,
             sent=np.zeros(2),
             probed=np.inf,
@@ -582,8 +582,8 @@ def _model(server: Server) -> box.Model:
 
 
 def _terms(server: Server) -> Terms:
-    l2, l1, penalised, floor = server.terms.tolist()
-    return Terms(l2, l1, round(penalised), floor, len(server.center))
+    l2, l1, penalised, floor, summed = server.terms.tolist()
+    return Terms(l2, l1, round(penalised), floor, len(server.center), summed)
 
 
 def _with_metric(server: Server, up: Up) -> Server:
@@ -664,7 +664,7 @@ def _with_cuts(k: int, server: Server, up: Up, points: Array, tops: Array, slope
     parts = _parts(server) + (terms.l1 > 0)
     if k == 1 and np.isfinite(terms.floor):
         cuts = cuts.and_more(np.zeros((parts, d)), np.full(parts, terms.floor), np.arange(parts), k)
-    e = (tops - np.einsum("lbd,ld->lb", slopes, points) - _rounding(points, tops, summed)).ravel()
+    e = (tops - np.einsum("lbd,ld->lb", slopes, points) - _rounding(terms, points, tops, summed)).ravel()
     part = np.array([ALL]) if k == 1 else np.tile(np.arange(parts), len(points))
     at, some = np.repeat(points, len(part) // len(points), axis=0), np.isfinite(e)
     if not some.all():
@@ -672,7 +672,7 @@ def _with_cuts(k: int, server: Server, up: Up, points: Array, tops: Array, slope
     cuts = cuts.and_more(slopes.reshape(-1, d), e, part, k, _blur(k, server), at)
     if not len(up.p) or terms.l1 > 0:
         return cuts
-    return cuts.and_more(up.p[None], up.a - _rounding(server.center[None], up.a, summed)[0], np.array([ALL]), k)
+    return cuts.and_more(up.p[None], up.a - _rounding(terms, server.center[None], up.a, summed)[0], np.array([ALL]), k)
 
 
 def _answers(k: int, server: Server, up: Up, points: Array) -> tuple[Array, Array, Array]:
@@ -700,11 +700,11 @@ def _blur(k: int, server: Server) -> float:
     return 2.0 ** (int(server.scales[0]) - 1) if len(server.profile) else 0.0
 
 
-def _rounding(points: Array, heights: Array, summed: Array) -> Array:
+def _rounding(terms: Terms, points: Array, heights: Array, summed: Array) -> Array:
     """How much a cut may be too high by rounding alone: much, if its point is far away in a direction in which f is
     nearly flat, where large products nearly cancel.
     """
-    return np.asarray(ROUNDING * (np.abs(heights) + (np.abs(points) @ summed)[:, None]))
+    return np.asarray(ROUNDING * (np.abs(heights) + (np.abs(points) @ summed)[:, None] + terms.summed))
 
 
 def _length(k: int, server: Server, f: Array, slopes: Array) -> float:

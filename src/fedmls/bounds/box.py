@@ -82,7 +82,8 @@ class Model(NamedTuple):
 
     def rounding(self) -> float:
         """What sums of heights are rounded by."""
-        return float(ROUNDING * (abs(self.f) + self.terms.quadratic(self.c)) + self.rest @ np.abs(self.c))
+        sizes = abs(self.f) + self.terms.quadratic(self.c) + self.terms.summed
+        return float(ROUNDING * sizes + self.rest @ np.abs(self.c))
 
 
 def lower_bound(model: Model, bound: float, box: Box) -> tuple[Bound, Box]:

@@ -117,7 +117,7 @@ def _proved(
 ) -> Bound:
     """What any weights that :func:`normal` made prove; nothing if too much is left of their slope."""
     p = weights @ cuts.g
-    a = float(weights @ cuts.e) - ROUNDING * abs(f) - float(about.error @ np.abs(center))
+    a = float(weights @ cuts.e) - ROUNDING * (abs(f) + terms.summed) - float(about.error @ np.abs(center))
     value = _in_ball(terms, a, p, about.error, radius, x0) if np.isfinite(radius) else -np.inf
     rest = excess(terms, p)
     if (np.abs(rest) > TINY * about.size).any():

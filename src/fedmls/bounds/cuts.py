@@ -12,13 +12,16 @@ EARLY = 64  # cuts that are never dropped: taken far from the minimum, they tell
 
 
 class Terms(NamedTuple):
-    """What f has besides its loss, in the first ``penalised`` coordinates; no part of the loss is below ``floor``."""
+    """What f has besides its loss, in the first ``penalised`` coordinates; no part of the loss is below ``floor``, and
+    its values are differences of sums as large as ``summed``, whatever x is.
+    """
 
     l2: float
     l1: float
     penalised: int
     floor: float
     dimension: int
+    summed: float = 0.0
 
     @property
     def ridge(self) -> Array:

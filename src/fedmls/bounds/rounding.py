@@ -31,7 +31,7 @@ from fedmls.bounds.cuts import ALL, Cuts, Terms, largest
 from fedmls.types import Array
 
 ROUNDING = 256 * 2.0**-53  # relative: of sums over rows, block by block, parts and clients
-FLAT = 4e-15  # of the largest singular value: about what is left of a direction in which all slopes are 0
+FLAT = 1e-15  # of a cut, or of the largest singular value: what is left of a direction in which all slopes are 0
 SEEN = 1e-13  # the same: a singular value that is known to a percent
 AWAY = 1e5  # in units of f over slopes: how far the minimum may be where the level set of the cuts has no end
 
@@ -54,8 +54,11 @@ def columns(cuts: Cuts, terms: Terms, summed: Array) -> Columns:
     free = np.flatnonzero((size > 0) & (np.arange(terms.dimension) >= terms.held))
     if not len(free):
         return Columns(size, error, free, np.empty((0, 0)))
-    _, sigma, directions = np.linalg.svd(cuts.g[:, free] / size[free], full_matrices=False)
-    return Columns(size, error, free, directions[sigma > FLAT * sigma[0]])
+    slopes = cuts.g[:, free] / size[free]
+    for b in np.unique(cuts.part):  # rounded by as much as is in a part: one with a huge row hides no other
+        slopes[cuts.part == b] /= max(float(np.linalg.norm(slopes[cuts.part == b], axis=1).max()), 1e-300)
+    _, _, directions = np.linalg.svd(slopes, full_matrices=False)
+    return Columns(size, error, free, directions[np.abs(slopes @ directions.T).max(axis=0) > FLAT])
 
 
 def doubt(
@@ -100,8 +103,17 @@ def _factors(cuts: Cuts, about: Columns, used: Any, weights: Array, error: Array
     sigma = np.concatenate([np.abs(sigma), np.zeros(known - len(sigma))])  # LAPACK has zeros with a minus sign
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = float(np.where(along[:known] > 0, along[:known] / sigma, 0.0).sum())
-    unknown = float(along[known:].sum())
+    unknown = float((along[known:] / _usual_slopes(cuts, about, V[known:, : len(directions)] @ directions)).sum())
     return factor, unknown + factor * FLAT * float(plain[0]) if unknown > 0 else 0.0
+
+
+def _usual_slopes(cuts: Cuts, about: Columns, directions: Array) -> Array:
+    """The median of the cuts' slopes along each direction, in units of the largest, of those that have any; 1 if none
+    has: one huge row does not say what is far for all others."""
+    moves = np.zeros((len(directions), cuts.g.shape[1]))
+    moves[:, about.free] = directions / about.size[about.free]
+    slopes = np.abs(cuts.g @ moves.T).T
+    return np.array([np.median(each[each > FLAT]) if (each > FLAT).any() else 1.0 for each in slopes])
 
 
 def joint_doubt(cuts: Cuts, about: Columns, terms: Terms, weights: Array, rest: Array, f: float, gap: float) -> float:

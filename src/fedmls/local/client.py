@@ -344,7 +344,9 @@ class RowsLocal(BaseLocal):
 
     def terms(self) -> Array:
         p = self.problem
-        return self._flat(np.tile([p.l2, p.l1, float(p.penalised), 0.0], (len(self.ids), 1)))
+        sums = p.loss.dead_zone * np.add.reduceat(p.row_weights, p.offsets[:-1])[self.blocks]
+        sums = np.exp2(np.ceil(np.log2(np.where(sums > 0, sums, 1.0)))) * (sums > 0)  # of one bit, no smaller
+        return self._flat(np.column_stack([np.tile([p.l2, p.l1, float(p.penalised), 0.0], (len(sums), 1)), sums]))
 
     def cut(self) -> tuple[Array, Array]:
         problem, slopes = self.problem, self.cut_slopes
@@ -456,7 +458,7 @@ class OracleLocal(BaseLocal):
         return self.curvature(x0, full), zeros, zeros
 
     def terms(self) -> Array:
-        return np.asarray(self._out(np.tile([0.0, 0.0, 0.0, -np.inf], (len(self.ids), 1))))
+        return np.asarray(self._out(np.tile([0.0, 0.0, 0.0, -np.inf, 0.0], (len(self.ids), 1))))
 
     def cut(self) -> tuple[Array, Array]:
         raise ValueError("a problem made of functions has no rows to keep slopes of")
