@@ -32,9 +32,22 @@ def rounded(values: Array, bits: Any, up: bool = False) -> Any:
     steps = np.ldexp(1.0, bits)
     turned = np.ceil(mantissa * steps) if up else np.rint(mantissa * steps)
     found = np.ldexp(turned / steps, exponent)
-    size = np.abs(found)
-    short = ((size == 0) | ((size > SMALLEST) & (size < LARGEST))).all()
-    return found.astype(np.float32) if short else found
+    return found.astype(np.float32) if _can_be_short(np.abs(found)) else found
+
+
+def exactly(values: Array) -> Any:
+    """The values as whole numbers or as float32, if that is what they are; else as they are."""
+    size = np.abs(values)
+    if (size < 2**52).all() and (values == np.rint(values)).all():
+        return values.astype(np.int64)
+    if not _can_be_short(size):
+        return values
+    short = values.astype(np.float32)
+    return short if np.array_equal(short, values) else values
+
+
+def _can_be_short(size: Array) -> bool:
+    return bool(((size == 0) | ((size > SMALLEST) & (size < LARGEST))).all())
 
 
 def as_whole(short: Any) -> tuple[Any, Any, Any]:

@@ -13,7 +13,7 @@ from scipy import sparse
 
 import fedmls
 from fedmls import golomb
-from fedmls.algorithms import _consensus, _metric, fedmlsb
+from fedmls.algorithms import _bundle_points, _bundle_server, _consensus, _metric
 from fedmls.bounds import cuts
 from fedmls.local.curvature import packed, unpacked
 from fedmls.local.curvature_rows import bends
@@ -475,9 +475,12 @@ def test_bytes_are_those_of_whole_and_of_short_numbers():
     history = simulation.result().history
     down, up = (np.diff(history[name], prepend=0) for name in ("bytes_down", "bytes_up"))
     asked, answer = sent[0]
-    short = [answer.g, answer.H, answer.own, answer.summed, answer.terms]
+    short = [answer.g, answer.H, answer.own, answer.summed]
     assert all(field.dtype == np.float32 for field in short)
-    assert up[0] == sum(8 + sum(2 + len(golomb.encode(as_whole(field[i])[2])) for field in short) for i in range(n))
+    assert answer.terms.dtype == np.int64
+    terms = sum(len(golomb.encode(answer.terms[i])) for i in range(n))
+    lengths = sum(8 + sum(2 + len(golomb.encode(as_whole(field[i])[2])) for field in short) for i in range(n))
+    assert up[0] == lengths + terms
     assert up[0] < n * (8 + 2 * (4 * d + d * (d + 1) // 2 + 4))
     for k, (asked, answer) in enumerate(sent[1:], start=1):
         whole = [answer.parts, answer.g, answer.H]
@@ -499,7 +502,7 @@ def test_a_start_at_the_minimum_is_no_reason_to_run_away():
 
 def test_what_takes_long_gets_more_lanes(monkeypatch):
     """Two after each of three rounds, unless there is but one; points that are the same count once."""
-    monkeypatch.setattr(fedmlsb, "LATER", (2, 4, 6))
+    monkeypatch.setattr(_bundle_points, "LATER", (2, 4, 6))
     problem = lad(n=8, m=900, columns=30)
     for lanes, wanted in ((3, [3, 5, 7, 9]), (1, [1, 1, 1, 1])):
         simulation, most = Simulation(fedmls.FedMLSB(lanes=lanes), problem, RunConfig(9, optimum=None)), []
@@ -520,9 +523,9 @@ def test_memory_and_the_servers_work_stay_bounded_and_nothing_is_lost(monkeypatc
     """A thousand exchanges with room for few cuts: still the optimum, and no more cuts than there is room for."""
     problem = lad(n=4, m=60, columns=3)
     most = 0
-    monkeypatch.setattr(fedmlsb, "MOST", 20)
+    monkeypatch.setattr(_bundle_points, "MOST", 20)
     monkeypatch.setattr(cuts, "EARLY", 5)
-    monkeypatch.setattr(fedmlsb, "DONE", -1.0)
+    monkeypatch.setattr(_bundle_server, "DONE", -1.0)
     simulation = Simulation(fedmls.FedMLSB(), problem, RunConfig(1000, certificate=True))
     for _ in simulation.play():
         most = max(most, len(simulation.at.server.e))
@@ -546,7 +549,7 @@ def test_kinks_in_many_columns_are_followed_to_the_last_digits():
 def test_when_all_is_proved_the_center_alone_is_sent():
     simulation = Simulation(fedmls.FedMLSB(), lad(n=4, m=60, columns=3), RunConfig(200, certificate=True))
     servers = [simulation.at.server for _ in simulation.play()]
-    done = [server for server in servers if server.f - server.bound <= fedmlsb.DONE * server.f]
+    done = [server for server in servers if server.f - server.bound <= _bundle_server.DONE * server.f]
     assert 100 < len(done) < 200
     assert all(np.array_equal(server.x, server.center) for server in done)
     assert all(server.asked == -1 for server in done)
@@ -560,7 +563,7 @@ def test_t_is_that_of_newtons_step_again_when_no_step_leads_anywhere():
     functions = stands._replace(terms=np.array([0.0, 0.0, 2.0, -np.inf, 0.0]))
     moves = stands._replace(x=np.array([0.0, 0.0, 1.0, 0.0]))
     longer = moves._replace(t=8.0)
-    found = [fedmlsb._length(9, server, np.ones(2), None) for server in (stands, functions, moves, longer)]
+    found = [_bundle_points.length_after(9, server, np.ones(2), None) for server in (stands, functions, moves, longer)]
     assert found == [1.0, 5e-10, 5e-10, 2.0]
 
 
@@ -592,17 +595,21 @@ def wide(seed):
 
 
 @pytest.mark.parametrize(
-    ("problem", "row"),
-    [(row_of(1e16, "absolute", 2), 7), (row_of(3e15, "squared_hinge", 2), 7), (column_of(1e14, 0), None), (wide(1), None)],
+    ("problem", "fits"),  # whether the solution fits the row exactly
+    [
+        (row_of(1e16, "absolute", 2), True),
+        (row_of(3e15, "squared_hinge", 2), True),
+        (column_of(1e14, 0), False),
+        (wide(1), False),
+    ],
     ids=["absolute", "squared hinge", "column", "dead zone"],
 )
-def test_what_is_rounded_beside_a_huge_number_is_not_flat(problem, row):
+def test_what_is_rounded_beside_a_huge_number_is_not_flat(problem, fits):
     """f at a point in rational numbers, where the row with the huge one costs nothing. Bounds were above it."""
     history = fedmls.simulate(fedmls.FedMLSB(), problem, rounds=25, certificate=True, optimum=None).history
     A, b, loss = problem.matrix().toarray(), problem.y, problem.loss.name
     size, zone = np.abs(A).max(axis=1), problem.loss.dead_zone
-    row = None if row is None else int(size.argmax())
-    x, huge = cvxpy.Variable(problem.dimension), size > 1e10
+    row, x, huge = int(size.argmax()), cvxpy.Variable(problem.dimension), size > 1e10
     off = A[~huge] @ x - (b - np.sign(b) * zone)[~huge]
     cost = {
         "absolute": lambda: cvxpy.abs(off),
@@ -610,10 +617,10 @@ def test_what_is_rounded_beside_a_huge_number_is_not_flat(problem, row):
         "hinge": lambda: cvxpy.pos(1 - cvxpy.multiply(b[~huge], A[~huge] @ x)),
         "epsilon_insensitive": lambda: cvxpy.pos(cvxpy.multiply(np.sign(b), off)),
     }[loss]()
-    rules = [] if row is None else [A[row] / size[row] @ x == b[row] / size[row]]
+    rules = [A[row] / size[row] @ x == b[row] / size[row]] if fits else []
     cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cost)), rules).solve(solver="CLARABEL")
     point = [Fraction(float(value)) for value in x.value]
-    if row is not None:
+    if fits:
         steep = [Fraction(float(value)) for value in A[row]]
         left = Fraction(float(b[row])) - sum(a * at for a, at in zip(steep, point, strict=True))
         point = [at + a * left / sum(a * a for a in steep) for a, at in zip(steep, point, strict=True)]

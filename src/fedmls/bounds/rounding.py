@@ -31,7 +31,7 @@ from fedmls.bounds.cuts import ALL, Cuts, Terms, largest
 from fedmls.types import Array
 
 ROUNDING = 256 * 2.0**-53  # relative: of sums over rows, block by block, parts and clients
-FLAT = 1e-15  # of a cut, or of the largest singular value: what is left of a direction in which all slopes are 0
+FLAT = 2e-15  # of a cut, or of the largest singular value: what is left of a direction in which all slopes are 0
 SEEN = 1e-13  # the same: a singular value that is known to a percent
 AWAY = 1e5  # in units of f over slopes: how far the minimum may be where the level set of the cuts has no end
 

@@ -26,8 +26,12 @@ KINDS = {
 }
 ZIPPED = ("CSV", "svmlight")  # kinds that may end in .gz
 DECIMALS = (".", ",")  # what numbers in a CSV may be written with
-# Words that stand for a missing number in a CSV. In a column of text they are text: None may be an answer.
-GAPS = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None")
+# Words that stand for a missing number in a CSV: all that pandas knows. In a column of text they are text: None may be
+# an answer.
+GAPS = (
+    *("NA", "#NA", "N/A", "n/a", "#N/A", "#N/A N/A", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"),
+    *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
 TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 INFINITE = {f"{sign}{word}": float(f"{sign}inf") for sign in ("", "+", "-") for word in ("inf", "Inf", "Infinity")}
 ONE_NPZ_AT_A_TIME = threading.Lock()  # NumPy parses headers, which CPython 3.11 cannot do in two threads at once
@@ -265,8 +269,8 @@ def no_category(column: Any, decimal: str = DECIMALS[0]) -> Mistake | None:
 
 
 def number_of(value: Any, decimal: str = DECIMALS[0]) -> float | None:
-    """The value as a finite number, also if it is written as text; truth values are none."""
-    if isinstance(value, bool | np.bool_):
+    """The value as a finite number, also if it is written as text; truth values are none, nor are codes like 12_34."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, str) and ("_" in value or not value.isascii())):
         return None
     if isinstance(value, str) and decimal == ",":
         value = value.replace(".", " ").replace(",", ".")  # with a space in it, it is none

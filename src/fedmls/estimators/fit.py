@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmls.algorithms import FedMLSD
-from fedmls.algorithms.fedmlsb import MANY
+from fedmls.algorithms._bundle_server import MANY
 from fedmls.bounds.mixtures import FREE, Proof
 from fedmls.estimators.rows import Objective, TrainingRows, make_problem, with_penalty_rows
 from fedmls.estimators.scaling import make_scaling

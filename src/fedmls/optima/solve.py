@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmls.algorithms.fedmlsb import MANY, FedMLSB
+from fedmls.algorithms._bundle_server import MANY
+from fedmls.algorithms.fedmlsb import FedMLSB
 from fedmls.bounds.certificate import lower_bound
 from fedmls.local.clients import Clients
 from fedmls.optima import multipliers
