@@ -112,6 +112,12 @@ def test_words_for_gaps_are_gaps_among_numbers_and_text_among_text(tmp_path):
     assert comma.y.tolist() == [-1, 1, -1]
 
 
+@pytest.mark.parametrize("cell", ["12_34", "１２"])
+def test_codes_that_only_python_takes_for_numbers_are_text_beside_a_gap_too(tmp_path, cell):
+    (tmp_path / "rows.csv").write_text(f"code,ill\n{cell},1\n#NA,0\n7,1\n")
+    assert read_frame(tmp_path / "rows.csv")["code"].tolist() == [cell, "#NA", "7"]
+
+
 def test_a_column_of_nothing_but_words_for_gaps_is_one_of_missing_numbers(tmp_path):
     """At other sites it may hold numbers."""
     (tmp_path / "rows.csv").write_text("dose,age,ill\nNA,1,no\nNA,2,yes\n")

@@ -47,7 +47,7 @@ Few bits. From round 2 on all numbers are rounded to what the gap that is left a
 (``_grids.py``); those of round 1 have few significant bits. Where that must not be, they are of eight bytes.
 
 The lower bound is the minimum of the model over all x (:mod:`fedmls.bounds.cut_bound`). It needs no radius, is finite
-as soon as the cuts span, and f* is never below it. Steps lead to where f is low, and cuts from there span late; so as
+as soon as the cuts span, and f* is never below it, but for what docs/theory.md says of rounding. Steps lead to where f is low, and cuts from there span late; so as
 long as less than a tenth is proved, one more point is on the way to the model's minimum, in every round nearer to the
 center. Rounded cuts hold only where the minimum may be, and tell themselves
 where that is (:mod:`fedmls.bounds.box`).

@@ -65,7 +65,7 @@ class Cuts(NamedTuple):
         return int(self.part.max()) + 1
 
     def and_more(self, g: Array, e: Array, part: Any, k: int, blur: float = 0.0, point: Array | None = None) -> "Cuts":
-        """These and others of round k. point: one for each of the others; x0 = 0 unless given."""
+        """These and others of round k. point: one for each of the others; need not be given where no slope is off."""
         used = np.full(len(e), k, np.int64)
         there = np.zeros((len(e), self.point.shape[1])) if point is None else point[:, : self.point.shape[1]]
         more = (g, e, part, used, np.full(len(e), blur), there)
