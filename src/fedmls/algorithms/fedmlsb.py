@@ -47,10 +47,10 @@ Few bits. From round 2 on all numbers are rounded to what the gap that is left a
 (``_grids.py``); those of round 1 have few significant bits. Where that must not be, they are of eight bytes.
 
 The lower bound is the minimum of the model over all x (:mod:`fedmls.bounds.cut_bound`). It needs no radius, is finite
-as soon as the cuts span, and f* is never below it, but for what docs/theory.md says of rounding. Steps lead to where f is low, and cuts from there span late; so as
-long as less than a tenth is proved, one more point is on the way to the model's minimum, in every round nearer to the
-center. Rounded cuts hold only where the minimum may be, and tell themselves
-where that is (:mod:`fedmls.bounds.box`).
+as soon as the cuts span, and f* is never below it, but for what docs/theory.md says of rounding. Steps lead to where f
+is low, and cuts from there span late; so as long as less than a tenth is proved, one more point is on the way to the
+model's minimum, in every round nearer to the center. Rounded cuts hold only where the minimum may be, and tell
+themselves where that is (:mod:`fedmls.bounds.box`).
 
 Proved (docs/theory.md): convergence of the proximal bundle for a fixed range of t, whatever the metric between two
 bounds; the lower bound, in every exchange. Measured: all that is said of few exchanges.
@@ -58,6 +58,9 @@ bounds; the lower bound, in every exchange. Measured: all that is said of few ex
 Down L vectors, up L B vectors and the curvature; in the first exchange up one cut, of all parts together, and two more
 vectors. All rows are read, whatever the batch: L + 1 times in an exchange, up to 100 times more in the first one, and
 with consensus lanes 60 times more in each.
+
+Here are the messages, and what becomes of the answers; ``_bundle_server.py`` has what the server keeps, and
+``_bundle_points.py`` how it takes the next points.
 """
 
 from typing import Any, ClassVar, NamedTuple
