@@ -85,7 +85,7 @@ def table(seed: int) -> tuple[fedmls.Problem, str]:
 
 
 def from_table(rng: Any, frame: pd.DataFrame) -> tuple[fedmls.Problem, str] | None:
-    if not 60 <= len(frame) <= 40_000 or not 4 <= frame.shape[1] <= 60:
+    if not (60 <= len(frame) <= 40_000 and 4 <= frame.shape[1] <= 60 and frame.columns.is_unique):
         return None
     frame = frame.dropna(axis=1, thresh=int(0.7 * len(frame))).dropna()
     frame = frame.sample(4000, random_state=0) if len(frame) > 4000 else frame
@@ -102,6 +102,8 @@ def from_table(rng: Any, frame: pd.DataFrame) -> tuple[fedmls.Problem, str] | No
     label = labels[rng.integers(len(labels))]
     rest = frame.drop(columns=[by, label])
     rest = rest[[name for name in rest if is_number(rest[name]) or levels[name] <= 12]]
+    if not rest.shape[1]:
+        return None
     X = pd.get_dummies(rest, drop_first=True).astype(float)
     X = X.loc[:, X.nunique() > 1].to_numpy()
     if not 2 <= X.shape[1] <= 90 or len(X) < 3 * X.shape[1]:
@@ -145,7 +147,10 @@ def rivals(problem: fedmls.Problem, rounds: int) -> list[float]:
     for method in map(method_of, RIVALS):
         for algorithm in chain(*method.grid(own, GRID)) if method.runs_on(problem) else ():
             batch = 1.0 if method.reads else BATCH
-            run = fedmls.simulate(algorithm, problem, rounds=rounds, batch=batch, target=TARGETS[-1])
+            try:
+                run = fedmls.simulate(algorithm, problem, rounds=rounds, batch=batch, target=TARGETS[-1])
+            except ValueError:  # ADMM found no exact proximal step
+                continue
             least = [float(np.fmin(best, cost["exchanges"])) for best, cost in zip(least, costs(run), strict=True)]
     return least
 
