@@ -15,6 +15,7 @@ from fedmls.types import Array
 MOST = 300  # cuts, and one more for each coordinate up to MANY
 RATIO = 4.0  # between the step lengths of two lanes
 LATER = (8, 16, 32)  # rounds, after each of which there are two lanes more; beyond MANY, cuts would go too soon
+MUCH_LEFT = 1e-6  # of f: as long as the gap is larger
 FAST = 3  # the longest lane is so many times longer still, at most, if it won again and again
 FURTHER = 1000.0 ** np.arange(1, 6)  # times the longest lane: steps that are tried in turn where all are too short
 RISE, LEAST_RISE = 0.15, 1e-3  # of f, by the curvature: how high a point toward the model's minimum is in round 3; ever
@@ -115,7 +116,8 @@ def _lengths(k: int, server: Server, lanes: int) -> Array:
     """The lanes' step lengths relative to t; one alone stays so."""
     if lanes == 1:
         return np.ones(1)
-    lanes += 2 * sum(k > late for late in LATER) if len(server.center) <= MANY else 0
+    if len(server.center) <= MANY and server.gap > MUCH_LEFT * abs(server.f):
+        lanes += 2 * sum(k > late for late in LATER)
     lengths = RATIO ** (np.arange(lanes) - (lanes - 1) / 2)
     lengths[-1] *= RATIO ** min(max(0, server.streak - 1), FAST)
     return np.asarray(lengths)

@@ -121,7 +121,7 @@ class Server(NamedTuple):
         return cuts.heights(self.center, self.parts + (known.l1 > 0), self.f - known.quadratic(self.center))
 
     @property
-    def model(self) -> box.Model:
+    def box_model(self) -> box.Model:
         """The cuts with rounded slopes, as :mod:`fedmls.bounds.box` takes them."""
         rest = ROUNDING * self.summed
         return box.Model(self.cuts, self.parts, self.known, 2.0**self.profile, rest, self.center, self.f)

@@ -246,7 +246,7 @@ class FedMLSB(Algorithm[Server, Client, Down, Up]):
                 return server.bound  # what is known of where the minimum is holds for the least in the ball no more
             low, high = (server.low, server.high) if terms.l2 == 0 else (x0 - radius, x0 + radius)
             ball = Box(np.maximum(low, x0 - radius), np.minimum(high, x0 + radius))
-            found, _ = box.lower_bound(server.model, server.bound, ball)
+            found, _ = box.lower_bound(server.box_model, server.bound, ball)
         else:
             exact = cuts.some(cuts.blur == 0)
             found = lower_bound(exact, server.parts, terms, server.center, server.f, server.summed, gap, radius, x0)
@@ -386,7 +386,7 @@ def _bounded(k: int, server: Server) -> Server:
     cuts, terms = server.cuts, server.known
     if server.grids:
         bound = max(server.bound, server.parts * terms.floor)
-        found, (low, high) = box.lower_bound(server.model, bound, Box(server.low, server.high))
+        found, (low, high) = box.lower_bound(server.box_model, bound, Box(server.low, server.high))
         server = server._replace(bound=bound, low=low, high=high)
     else:
         exact, gap, weights = cuts.blur == 0, server.gap, np.zeros(len(cuts.e))
